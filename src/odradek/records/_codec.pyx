@@ -281,7 +281,7 @@ cdef class ConsumerRecord:
     cdef readonly int64_t timestamp
     cdef readonly bytes key
     cdef readonly bytes value
-    # A tuple, or the bytes of well-formed headers that nobody has asked for yet.
+    # A tuple, or the bytes of well-formed headers that no caller has asked for yet.
     cdef object some_headers
 
     def __init__(

@@ -86,7 +86,7 @@ cdef inline void put(Entries* entries, const uint8_t* start, int32_t length) noe
 cdef bint put_headers(Reading* reading, RecordFields* fields, const uint8_t* end) noexcept nogil:
     """Adds the headers of a record that has been read.
 
-    Returns False if they are malformed after all: without the GIL, somebody may write to the
+    Returns False if they are malformed after all: without the GIL, a thread may write to the
     region, and what was checked before is no longer so.
     """
     cdef const uint8_t* cursor

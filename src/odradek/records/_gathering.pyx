@@ -147,7 +147,7 @@ cdef class Gathering:
 
     def take(self):
         cdef bytearray encoded = self.encoded
-        assert self.is_closed, "somebody may still add to it"
+        assert self.is_closed, "a producer may still add to it"
         if self.capacity < self.size:
             return encoded  # Taken already.
         self.encoded = bytearray()

@@ -2,7 +2,7 @@
 """The compiled twin of `key_table_pure.KeyTablePure`; see there for what it does.
 
 Open addressing with linear probing over slots of 24 bytes. A key is known by its SipHash-2-4 of 128
-bits under a secret of its own, so that nobody can make two keys meet. The place of a hash is
+bits under a secret of its own, so that no client can make two keys meet. The place of a hash is
 computed by a multiplication whose result is below the number of slots for any hash; a probe steps
 through at most all of them, and one slot is always free. Reads of records are checked by
 `_record.pxi`; what is written is counted beforehand, at its largest.
@@ -97,7 +97,7 @@ cdef inline Py_ssize_t plain_batch_size(const uint8_t* batch, Py_ssize_t availab
     if (
         size < HEADER_SIZE
         or size > available
-        # Sums of offsets stay far from the largest int64, and negative ones are nobody's.
+        # Sums of offsets stay far from the largest int64, and no batch has a negative one.
         or <uint64_t>read_int64(batch) >> 62
         or batch[ATTRIBUTES + 1] & NOT_PLAIN_MASK
         or <int32_t>read_uint32(batch + LAST_OFFSET_DELTA) < 0
@@ -537,7 +537,7 @@ cdef class KeyTable:
                 output + HEADER_SIZE, &kept, &walked,
             )
             if walked < record_count or behind != batch + size:
-                return  # Malformed: whoever looks next will say how.
+                return  # Malformed: the reader that comes next will say how.
             if kept.count == 0:
                 if holds(spared, spared_count, last_offset):
                     return

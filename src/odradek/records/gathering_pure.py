@@ -83,7 +83,7 @@ class GatheringPure:
 
     def take(self) -> bytearray:
         """Returns the encoded records of a closed batch."""
-        assert self.is_closed, "somebody may still add to it"
+        assert self.is_closed, "a producer may still add to it"
         encoded, self._encoded = self._encoded, bytearray()
         return encoded
 
