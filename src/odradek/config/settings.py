@@ -43,25 +43,21 @@ _SUGGESTION_CUTOFF = 0.75
 
 
 class SettingSource(Enum):
-    """Where a value comes from: (strength, number in DescribeConfigs)."""
+    """Where a value comes from: its strength, and the kind of resource that has it."""
 
-    DEFAULT = (0, 5)
-    FILE = (1, 4)
-    ENVIRONMENT = (2, 4)
-    COMMAND_LINE = (3, 4)
-    DYNAMIC_DEFAULT = (4, 3)
-    DYNAMIC_BROKER = (5, 2)
-    DYNAMIC_TOPIC = (6, 1)
-    DYNAMIC_CLIENT_METRICS = (6, 7)
-    DYNAMIC_GROUP = (6, 8)
+    DEFAULT = (0, "broker")
+    FILE = (1, "broker")
+    ENVIRONMENT = (2, "broker")
+    COMMAND_LINE = (3, "broker")
+    DYNAMIC_DEFAULT = (4, "broker")
+    DYNAMIC_BROKER = (5, "broker")
+    DYNAMIC_TOPIC = (6, "topic")
+    DYNAMIC_CLIENT_METRICS = (6, "client metrics")
+    DYNAMIC_GROUP = (6, "group")
 
     @property
     def strength(self) -> int:
         return self.value[0]
-
-    @property
-    def wire_number(self) -> int:
-        return self.value[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

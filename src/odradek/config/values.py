@@ -2,7 +2,7 @@
 
 import math
 import re
-from enum import IntEnum
+from enum import Enum
 
 __all__ = ["HIDDEN", "Kind", "Password", "Value", "format_value", "parse_value"]
 
@@ -12,17 +12,17 @@ HIDDEN = "[hidden]"
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
-class Kind(IntEnum):
-    """Kinds of values. The number is the type in DescribeConfigs responses."""
+class Kind(Enum):
+    """Kinds of values, by Kafka's names."""
 
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    PASSWORD = 9
+    BOOLEAN = "boolean"
+    STRING = "string"
+    INT = "int"
+    SHORT = "short"
+    LONG = "long"
+    DOUBLE = "double"
+    LIST = "list"
+    PASSWORD = "password"  # noqa: S105 - a kind, not a secret
 
 
 class Password:

@@ -39,7 +39,7 @@ from odradek.model import LeaderAndIsr, TopicPartition
 __all__ = ["MachineDriver", "PartitionResult"]
 
 logger = logging.getLogger(__name__)
-_state_logger = logging.getLogger("state.change.logger")
+_state_change_logger = logging.getLogger("state.change.logger")
 
 _T = TypeVar("_T")
 
@@ -216,7 +216,7 @@ class MachineDriver:
             assert isinstance(change, PartitionChanged)
             if decision.elections[change.tp].is_unclean:
                 self._stats.unclean_leader_elections.mark()
-                _state_logger.warning(
+                _state_change_logger.warning(
                     "%s: unclean leader %d, records may be lost", change.tp, change.state.leader
                 )
 
@@ -364,7 +364,9 @@ class MachineDriver:
 
     def _log_failures(self, failures: Iterable[Exception]) -> None:
         for failure in failures:
-            _state_logger.error("controller epoch %d: %s", self.context.controller_epoch, failure)
+            _state_change_logger.error(
+                "controller epoch %d: %s", self.context.controller_epoch, failure
+            )
 
     def _log_illegal(
         self,
@@ -373,7 +375,7 @@ class MachineDriver:
         current: PartitionStatus | ReplicaStatus,
         target: PartitionStatus | ReplicaStatus,
     ) -> None:
-        _state_logger.error(
+        _state_change_logger.error(
             "controller epoch %d: %s %s cannot go from %s to %s",
             self.context.controller_epoch,
             what,

@@ -57,7 +57,6 @@ def test_start_up_sources() -> None:
     config = settings.build(SocketConfig)
     assert (config.threads, config.broker_id, config.idle_ratio) == (6, 2, 0.25)
     assert settings.get("broker.id").source is SettingSource.ENVIRONMENT
-    assert [source.wire_number for source in SettingSource] == [5, 4, 4, 4, 3, 2, 1, 7, 8]
 
 
 def test_none_is_unset() -> None:
@@ -121,9 +120,9 @@ def test_topics_fall_back_to_the_brokers_keys() -> None:
     )
     assert topic.build(TopicConfig) == TopicConfig(retention_ms=3_600_000, segment_bytes=2048)
     levels = topic.get("segment.bytes").levels
-    assert [(level.name, level.source.wire_number, level.value) for level in levels] == [
-        ("segment.bytes", 1, 2048),
-        ("log.segment.bytes", 5, 1 << 30),
+    assert [(level.name, level.source, level.value) for level in levels] == [
+        ("segment.bytes", SettingSource.DYNAMIC_TOPIC, 2048),
+        ("log.segment.bytes", SettingSource.DEFAULT, 1 << 30),
     ]
     with pytest.raises(ConfigError, match=r"log\.segment\.bytes.*unknown key"):
         broker.with_dynamic(

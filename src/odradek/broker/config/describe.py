@@ -1,12 +1,33 @@
 """Settings in the form of DescribeConfigs."""
 
 from collections.abc import Container, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.config import ConfigKey, Level, Setting, SettingSource, Update, Value, format_value
 from odradek.lazy_dataclass import dataclass
+from odradek.protocol.enums import ConfigSource, ConfigType
 
-__all__ = ["ConfigRow", "ConfigSynonym", "lowered_row", "row_of", "row_of_level"]
+__all__ = [
+    "CONFIG_SOURCES",
+    "ConfigRow",
+    "ConfigSynonym",
+    "lowered_row",
+    "row_of",
+    "row_of_level",
+]
+
+# The sources as clients know them: all that were given at the start are one.
+CONFIG_SOURCES: Final = {
+    SettingSource.DEFAULT: ConfigSource.DEFAULT,
+    SettingSource.FILE: ConfigSource.STATIC_BROKER,
+    SettingSource.ENVIRONMENT: ConfigSource.STATIC_BROKER,
+    SettingSource.COMMAND_LINE: ConfigSource.STATIC_BROKER,
+    SettingSource.DYNAMIC_DEFAULT: ConfigSource.DYNAMIC_DEFAULT_BROKER,
+    SettingSource.DYNAMIC_BROKER: ConfigSource.DYNAMIC_BROKER,
+    SettingSource.DYNAMIC_TOPIC: ConfigSource.DYNAMIC_TOPIC,
+    SettingSource.DYNAMIC_CLIENT_METRICS: ConfigSource.CLIENT_METRICS,
+    SettingSource.DYNAMIC_GROUP: ConfigSource.GROUP,
+}
 
 
 class ConfigSynonym(NamedTuple):
@@ -14,20 +35,20 @@ class ConfigSynonym(NamedTuple):
 
     name: str
     value: str | None  # None: secret.
-    source: int
+    source: ConfigSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRow:
-    """One key with its value; numbers are those of the wire."""
+    """One key with its value."""
 
     name: str
     value: str | None  # None: secret, or not set.
-    source: int
+    source: ConfigSource
     is_default: bool
     is_read_only: bool
     is_sensitive: bool
-    type: int
+    type: ConfigType
     documentation: str
     # Strongest first; the first one counts.
     synonyms: tuple[ConfigSynonym, ...]
@@ -67,17 +88,17 @@ def _row(
     return ConfigRow(
         name=key.name,
         value=None if is_sensitive else text,
-        source=source.wire_number,
+        source=CONFIG_SOURCES[source],
         is_default=source is SettingSource.DEFAULT,
         is_read_only=key.update is Update.READ_ONLY,
         is_sensitive=is_sensitive,
-        type=int(key.kind),
+        type=ConfigType[key.kind.name],
         documentation=key.doc,
         synonyms=tuple(
             ConfigSynonym(
                 level.name,
                 None if is_sensitive else format_value(level.value),
-                level.source.wire_number,
+                CONFIG_SOURCES[level.source],
             )
             for level in levels
         ),

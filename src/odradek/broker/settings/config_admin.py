@@ -11,18 +11,18 @@ from typing import Final, Protocol, assert_never
 from odradek.broker.authorization import check_allowed
 from odradek.broker.config import ConfigRow
 from odradek.broker.config.client_metrics import client_metrics_rows
+from odradek.broker.config.describe import CONFIG_SOURCES
 from odradek.broker.context import BrokerContext
-from odradek.config import Kind, SettingSource
+from odradek.config import SettingSource
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import ConfigResource
 from odradek.metadata.topic_names import find_name_problem
 from odradek.network.request import Request
-from odradek.protocol.enums import ConfigResourceType
+from odradek.protocol.enums import ConfigResourceType, ConfigSource, ConfigType
 from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["NamedResource", "check_config_rights", "find_resource", "rows_of"]
 
-_LOGGER_SOURCE: Final = 6  # The source of a logger's level, in DescribeConfigs.
 _OWN_RIGHTS: Final = {
     int(ConfigResourceType.TOPIC): ResourceType.TOPIC,
     int(ConfigResourceType.GROUP): ResourceType.GROUP,
@@ -106,7 +106,8 @@ def rows_of(resource: ConfigResource, context: BrokerContext) -> Sequence[Config
             return settings.rows() if resource.name else settings.cluster_default_rows()
         case ConfigResourceType.BROKER_LOGGER:
             levels = context.log_levels.levels()
-            return [_plain_row(name, level, _LOGGER_SOURCE) for name, level in levels.items()]
+            source = ConfigSource.DYNAMIC_BROKER_LOGGER
+            return [_plain_row(name, level, source) for name, level in levels.items()]
         case ConfigResourceType.CLIENT_METRICS:
             return client_metrics_rows(context.cache.image.configs.get(resource, {}))
         case ConfigResourceType.GROUP:
@@ -119,10 +120,10 @@ def _overrides_of(
     resource: ConfigResource, source: SettingSource, context: BrokerContext
 ) -> list[ConfigRow]:
     overrides = context.cache.image.configs.get(resource, {})
-    return [_plain_row(name, overrides[name], source.wire_number) for name in sorted(overrides)]
+    return [_plain_row(name, overrides[name], CONFIG_SOURCES[source]) for name in sorted(overrides)]
 
 
-def _plain_row(name: str, value: str, source: int) -> ConfigRow:
+def _plain_row(name: str, value: str, source: ConfigSource) -> ConfigRow:
     return ConfigRow(
         name=name,
         value=value,
@@ -130,7 +131,7 @@ def _plain_row(name: str, value: str, source: int) -> ConfigRow:
         is_default=False,
         is_read_only=False,
         is_sensitive=False,
-        type=int(Kind.STRING),
+        type=ConfigType.STRING,
         documentation="",
         synonyms=(),
     )

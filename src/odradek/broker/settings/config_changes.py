@@ -23,12 +23,12 @@ from odradek.broker.context import BrokerContext
 from odradek.broker.settings.alterations import refuse_excess, write_in_portions
 from odradek.broker.settings.config_admin import NamedResource, find_resource, rows_of
 from odradek.broker.settings.live_settings import check_certificates
-from odradek.config import Kind, SettingSource
+from odradek.config import SettingSource
 from odradek.errors import ApiError, ConfigError, ErrorCode
 from odradek.metadata.changes import ConfigEdit
 from odradek.metadata.image import ConfigResource
 from odradek.network.request import Request
-from odradek.protocol.enums import ConfigOperationType, ConfigResourceType
+from odradek.protocol.enums import ConfigOperationType, ConfigResourceType, ConfigType
 
 __all__ = [
     "ConfigChangeOutcome",
@@ -255,7 +255,7 @@ def _changed_list(
 ) -> str:
     """The effective list with missing items appended, or without the subtracted ones."""
     current = {row.name: row for row in _all_rows(resource, stored, context)}.get(change.name)
-    if current is None or current.type != Kind.LIST:
+    if current is None or current.type is not ConfigType.LIST:
         raise ApiError(
             ErrorCode.INVALID_CONFIG,
             f"{change.name} is no list: nothing can be appended to it or subtracted from it",
