@@ -1,6 +1,6 @@
 """Files that can be made again are removed behind a running log: no failure of its disk.
 
-01 §8.7: a missing optional file is not an error. Only the `.log` files are what nobody can replace.
+01 §8.7: a missing optional file is not an error. Only the `.log` files cannot be made again.
 """
 
 import os
@@ -60,12 +60,16 @@ def close(log: Log) -> None:
     [(".index",), (".timeindex",), (".snapshot",), (".index", ".timeindex", ".snapshot")],
     ids="+".join,
 )
+@pytest.mark.parametrize("is_loaded", [True, False], ids=["open", "not-open"])
 def test_a_hint_that_is_gone_takes_no_directory_offline(
-    act: Callable[[Log], None], suffixes: tuple[str, ...], tmp_path: Path
+    act: Callable[[Log], None], suffixes: tuple[str, ...], is_loaded: bool, tmp_path: Path
 ) -> None:
     with LogFixture(tmp_path, config=CONFIG) as fixture:
         log = fixture.open()
         append(log, 60, 0)
+        if not is_loaded:  # Indexes are opened by the first look-up.
+            log = fixture.reopen(clean=True)
+            log.update_high_watermark(log.log_end_offset)
         for name in fixture.names():
             if name.endswith(suffixes):
                 fixture.path(name).unlink()
