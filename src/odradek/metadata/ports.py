@@ -43,6 +43,7 @@ from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigEdit, Q
 from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.delta import ImageDelta
 from odradek.metadata.image import LiveBroker
+from odradek.metadata.isr_requests import IsrResult, WantedIsr
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ElectionType
 
@@ -63,6 +64,7 @@ __all__ = [
     "IsrAltered",
     "IsrConflict",
     "IsrOutcomeUnknown",
+    "IsrRefused",
     "LeadershipLost",
     "LeadershipWon",
     "MetadataEngine",
@@ -269,11 +271,15 @@ class IsrConflict(NamedTuple):
     """Another writer changed the partition: keep the old ISR and wait for the controller."""
 
 
+class IsrRefused(NamedTuple):
+    """The controller refused the change, and stored nothing: the old ISR is in force."""
+
+
 class IsrOutcomeUnknown(NamedTuple):
     """The link broke and the store could not be read since: the change stays in flight."""
 
 
-AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrOutcomeUnknown
+AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrRefused | IsrOutcomeUnknown
 
 
 class ProducerIds(NamedTuple):
@@ -300,9 +306,19 @@ class ControllerPort(Protocol):
         ...
 
     async def alter_isr(
-        self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
+        self,
+        tp: TopicPartition,
+        state: LeaderAndIsr,
+        *,
+        controller_epoch: int,
+        broker_epochs: Mapping[int, int],
     ) -> AlterIsrOutcome:
-        """Stores a new ISR if the partition still has `state.partition_version`."""
+        """Stores a new ISR if the partition still has `state.partition_version`.
+
+        Args:
+            controller_epoch: Of the controller that made this broker the leader.
+            broker_epochs: The registrations of members by which the leader knows them.
+        """
         ...
 
     async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
@@ -405,6 +421,22 @@ class ControllerApi(Protocol):
         self, partitions: Sequence[TopicPartition] | None, election_type: ElectionType
     ) -> Mapping[TopicPartition, ElectionOutcome]:
         """Elects leaders. None means all partitions; then only those in need have a result."""
+        ...
+
+    async def alter_isrs(
+        self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> Sequence[IsrResult]:
+        """Stores the ISRs that a leader wants; the results in the order of the request."""
+        ...
+
+    async def controlled_shutdown(
+        self, broker_id: int, broker_epoch: int
+    ) -> frozenset[TopicPartition]:
+        """Moves leadership away from a broker; returns the partitions it still leads."""
+        ...
+
+    def check_registration(self, broker_id: int, broker_epoch: int) -> None:
+        """Checks that a request comes from the present registration of a broker."""
         ...
 
     async def list_reassignments(
