@@ -49,6 +49,8 @@ from odradek.protocol.enums import ElectionType
 
 __all__ = [
     "AlterIsrOutcome",
+    "AskIsr",
+    "AskProducerIds",
     "CommitOutcome",
     "Committed",
     "Conflict",
@@ -56,6 +58,7 @@ __all__ = [
     "ControllerApi",
     "ControllerPort",
     "ControllerState",
+    "EnginePort",
     "FailedChange",
     "FeedItem",
     "Fence",
@@ -352,8 +355,27 @@ class ControllerPort(Protocol):
 
 # The engine
 
+# Requests to the active controller: an ISR (partition, state, known epochs), a block of ids.
+AskIsr: TypeAlias = Callable[
+    [TopicPartition, LeaderAndIsr, Mapping[int, int]], Awaitable[AlterIsrOutcome]
+]
+AskProducerIds: TypeAlias = Callable[[], Awaitable[ProducerIds]]
 # Asks the active controller to move leadership away: broker id, broker epoch.
 ControlledShutdownCall: TypeAlias = Callable[[int, int], Awaitable[frozenset[TopicPartition]]]
+
+
+class EnginePort(ControllerPort, Protocol):
+    """The port as the broker that builds it sees it: it can lead to the active controller."""
+
+    def use_controller(
+        self, *, ask_isr: AskIsr | None, ask_producer_ids: AskProducerIds | None
+    ) -> None:
+        """Has the controller asked, instead of writing directly; None: the engine writes."""
+        ...
+
+    async def take_producer_ids(self, broker_id: int) -> ProducerIds:
+        """Takes the next block of producer ids for any broker; the active controller calls it."""
+        ...
 
 
 class MetadataEngine(Protocol):
@@ -375,7 +397,7 @@ class MetadataEngine(Protocol):
         ...
 
     @property
-    def port(self) -> ControllerPort:
+    def port(self) -> EnginePort:
         """The port of the broker itself."""
         ...
 

@@ -7,7 +7,7 @@ instead if the brokers' protocol has requests for them (08:K-3).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from odradek.clock import Clock
 from odradek.coordination.nodes import (
@@ -40,6 +40,8 @@ from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, QuotaSet
 from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import (
     AlterIsrOutcome,
+    AskIsr,
+    AskProducerIds,
     ControlledShutdownCall,
     IsrAltered,
     IsrConflict,
@@ -65,10 +67,6 @@ _LAST_PRODUCER_ID = (1 << 63) - 1
 # that long.
 REGISTRATION_TIMEOUT_S = 19.0
 MAX_ATTEMPTS = 100  # Of a compare-and-set that other brokers win: more than there are brokers.
-
-# Requests to the active controller: an ISR (partition, state, known epochs), a block of ids.
-AskIsr = Callable[[TopicPartition, LeaderAndIsr, Mapping[int, int]], Awaitable[AlterIsrOutcome]]
-AskProducerIds = Callable[[], Awaitable[ProducerIds]]
 
 
 class StoreControllerPort:

@@ -7,7 +7,7 @@ from odradek.broker.peers.controller_link import ControllerLink
 from odradek.broker.peers.controller_services import ControllerServices
 from odradek.broker.peers.isr_requests import IsrRequests
 from odradek.controller import Controller
-from odradek.metadata_store.broker_port import StoreControllerPort
+from odradek.metadata.ports import EnginePort
 from odradek.tasks import Tasks
 
 __all__ = ["build_link", "build_peers", "build_services"]
@@ -27,7 +27,7 @@ def build_peers(base: Base, state: State) -> PeerConnections:
     )
 
 
-def build_services(controller: Controller, port: StoreControllerPort) -> ControllerServices:
+def build_services(controller: Controller, port: EnginePort) -> ControllerServices:
     """Builds the services of this broker's controller for other brokers."""
     return ControllerServices(controller, port.take_producer_ids)
 
@@ -38,7 +38,7 @@ def build_link(
     controller: Controller,
     services: ControllerServices,
     peers: PeerConnections,
-    port: StoreControllerPort,
+    port: EnginePort,
     tasks: Tasks,
 ) -> ControllerLink:
     """Builds the way to the active controller, and has the port use it as the protocol permits."""
