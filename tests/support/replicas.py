@@ -118,7 +118,9 @@ class ReplicaFixture:
         directories: Sequence[str] = ("data",),
         disk: Disk | None = None,
         config: LogConfig | None = None,
+        broker_id: int = BROKER_ID,
     ) -> None:
+        self.broker_id = broker_id
         self.paths = [str(root / name) for name in directories]
         self.disk = disk or UnsyncedDisk()
         self.clock = ManualClock()
@@ -147,7 +149,7 @@ class ReplicaFixture:
         )
         self.log_manager.startup()
         self.replicas = ReplicaManager(
-            ReplicaManagerConfig(broker_id=BROKER_ID, max_lag_ms=MAX_LAG_MS),
+            ReplicaManagerConfig(broker_id=self.broker_id, max_lag_ms=MAX_LAG_MS),
             log_manager=self.log_manager,
             purgatories=self.purgatories,
             clock=self.clock,

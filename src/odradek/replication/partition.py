@@ -155,6 +155,11 @@ class Partition:
     def is_being_reassigned(self) -> bool:
         return self.is_leader and bool(self.adding_replicas or self.removing_replicas)
 
+    @property
+    def is_being_added_here(self) -> bool:
+        """Whether a reassignment adds this very replica."""
+        return self._local_id in self.adding_replicas
+
     # Roles
 
     def make_leader(self, state: PartitionState, log: Log) -> None:
@@ -262,8 +267,8 @@ class Partition:
                 )
         if only_leader:
             return self.leader_log()
-        if self.log is None:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp}: no log here yet")
+        if self.log is None or self.log.is_truncating:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp}: no log here to read now")
         return self.log
 
     # Writing and reading

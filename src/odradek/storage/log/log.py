@@ -388,23 +388,29 @@ class Log:
         return info
 
     def append_as_follower(
-        self, records: Buffer, *, fetch_leader_epoch: int | None = None
+        self,
+        records: Buffer,
+        *,
+        fetch_leader_epoch: int | None = None,
+        refuses_gaps: bool = False,
     ) -> LogAppendInfo:
         """Appends batches that a leader sent, with the offsets that they have.
 
         Args:
             records: Whole batches; a partial one at the end is ignored.
             fetch_leader_epoch: The epoch the follower fetched under.
+            refuses_gaps: Whether each batch must continue where the one before ends.
 
         Raises:
             CorruptRecordError: A checksum is wrong; nothing is written.
-            OffsetsOutOfOrderError: The offsets do not increase.
+            InvalidRecordError: Leader epochs fall.
+            OffsetsOutOfOrderError: The offsets do not increase, or have a gap.
             UnexpectedAppendOffsetError: The set starts below the log end.
             StorageError: The disk failed.
         """
         self.check_usable()
         try:
-            return self._appender.append_as_follower(records, fetch_leader_epoch)
+            return self._appender.append_as_follower(records, fetch_leader_epoch, refuses_gaps)
         except OSError as error:
             raise self.fail("append", error) from error
 
