@@ -253,12 +253,20 @@ class ReplicaFixture:
         return answers
 
     def fetch_as(
-        self, broker_id: int, partition: TopicPartition, offset: int, *, epoch: int | None = None
+        self,
+        broker_id: int,
+        partition: TopicPartition,
+        offset: int,
+        *,
+        epoch: int | None = None,
+        broker_epoch: int = -1,
     ) -> FetchResult:
         """A follower's fetch, answered at once."""
         leader_epoch = self.partition(partition).leader_epoch if epoch is None else epoch
         wanted = FetchPartition(partition, None, offset, 1 << 20, leader_epoch, 0)
-        [[(_, result)]] = self.fetch(wanted, max_wait_ms=0, replica_id=broker_id)
+        [[(_, result)]] = self.fetch(
+            wanted, max_wait_ms=0, replica_id=broker_id, replica_epoch=broker_epoch
+        )
         return result
 
     def delete_records(

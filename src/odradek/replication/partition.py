@@ -11,9 +11,9 @@ Rules:
 1. Only a leader appends client batches, moves the high watermark by itself, and changes the ISR.
 2. At most one ISR change is in flight. It is proposed by a plain `def` (`propose_…`), sent by
    `isr_updates`, and settled by `settle_isr_change`. A newer state from the controller ends it, and
-   an answer that comes after that is dropped. A refused change stays in flight, too: it may have
-   been stored and overwritten, and then the broker it added is in the real ISR, until the
-   controller sends the state that holds.
+   an answer that comes after that is dropped. A change that met another version stays in flight,
+   too: it may have been stored and overwritten, and then the broker it added is in the real ISR,
+   until the controller sends the state that holds. One that the controller refused is over.
 3. The high watermark waits for the maximal ISR (`isr`), and never falls within an epoch.
 
 Everything here is synchronous. The return values say whether a parked produce or fetch may be
@@ -23,6 +23,7 @@ answerable now; the caller checks its purgatories after it has queued its own an
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from odradek.clock import Clock
 from odradek.errors import ApiError, ErrorCode
@@ -31,6 +32,7 @@ from odradek.model import AppendOrigin, LeaderAndIsr, TopicPartition
 from odradek.records.batch import Buffer
 from odradek.replication.fetch_values import FetchResult
 from odradek.replication.isr import (
+    NEVER_MS,
     FollowerState,
     IsrChange,
     can_join_isr,
@@ -44,11 +46,14 @@ from odradek.storage.log.log import Log
 from odradek.storage.log.offsets import LogOffsetMetadata
 from odradek.storage.log.reader import FetchIsolation
 
-__all__ = ["Partition"]
+__all__ = ["ISR_RETRY_MS", "Partition"]
 
 logger = logging.getLogger(__name__)
 
 _NONE = ErrorCode.NONE
+
+# Between a refused proposal and the next one: a follower that shuts down fetches on meanwhile.
+ISR_RETRY_MS: Final = 1_000
 
 
 class Partition:
@@ -69,6 +74,7 @@ class Partition:
         "_is_broker_alive",
         "_local_id",
         "_max_lag_ms",
+        "_proposes_from_ms",
         "adding_replicas",
         "controller_epoch",
         "epoch_start_offset",
@@ -118,6 +124,8 @@ class Partition:
         self._max_lag_ms = max_lag_ms
         self._is_broker_alive = is_broker_alive
         self._followers: dict[int, FollowerState] = {}
+        # No follower is proposed before this time, since the last proposal was refused.
+        self._proposes_from_ms = NEVER_MS
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else "follower"
@@ -439,22 +447,33 @@ class Partition:
         return log.maybe_increment_high_watermark(metadata) is not None
 
     def apply_follower_fetch(
-        self, broker_id: int, *, fetch_offset: int, log_start_offset: int, leader_epoch: int
+        self,
+        broker_id: int,
+        *,
+        fetch_offset: int,
+        log_start_offset: int,
+        leader_epoch: int,
+        broker_epoch: int = -1,
     ) -> bool:
         """Takes note of a follower's fetch; returns whether a watermark moved.
 
-        A fetch that does not carry this epoch proves nothing about this log.
+        A fetch that does not carry this epoch proves nothing about this log, nor does one of an
+        earlier life of the follower's broker.
         """
         follower = self._followers.get(broker_id)
         if follower is None or leader_epoch != self.leader_epoch or not self.is_leader:
             return False
+        if follower.is_of_earlier_life(broker_epoch):
+            return False
         log = self.leader_log()
+        now_ms = self._clock.monotonic_ms()
         low_before = self.low_watermark
+        follower.meet(broker_epoch, now_ms=now_ms, is_in_isr=broker_id in self.isr)
         follower.apply_fetch(
             fetch_offset=fetch_offset,
             log_start_offset=log_start_offset,
             leader_end=log.log_end_offset,
-            now_ms=self._clock.monotonic_ms(),
+            now_ms=now_ms,
         )
         moved = self.maybe_increment_high_watermark()
         return moved or self.low_watermark > low_before
@@ -479,6 +498,8 @@ class Partition:
             high_watermark=self.leader_log().high_watermark,
             leader_epoch_start=self.epoch_start_offset,
         ) or not self._is_broker_alive(broker_id):
+            return None
+        if self._clock.monotonic_ms() < self._proposes_from_ms:
             return None
         return self._propose((*self.isr, broker_id))
 
@@ -508,9 +529,24 @@ class Partition:
                 partition_version=self.partition_version,
             ),
             self.controller_epoch,
+            {
+                member: self._followers[member].broker_epoch
+                for member in isr
+                if member in self._followers and self._followers[member].broker_epoch >= 0
+            },
         )
         self.isr_change = change
         return change
+
+    def revert_isr_change(self, change: IsrChange) -> bool:
+        """Drops a change that was not stored; returns whether the high watermark moved.
+
+        The caller has checked that it is the change in flight.
+        """
+        assert self.isr_change is change
+        self.isr_change = None
+        self._proposes_from_ms = self._clock.monotonic_ms() + ISR_RETRY_MS
+        return self.maybe_increment_high_watermark()
 
     def settle_isr_change(self, change: IsrChange, partition_version: int) -> bool:
         """Applies a change stored under a new version; returns whether the high watermark moved.

@@ -84,7 +84,7 @@ class Reads:
         try:
             results = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
             if params.replica_id >= 0:
-                self._note_follower(params.replica_id, results)
+                self._note_follower(params, results)
             if not partitions or self._is_enough(params, results):
                 self._answer_fetch(params, results, respond)
             else:
@@ -174,8 +174,9 @@ class Reads:
                 follower.told_high_watermark = result.high_watermark
         respond(results)
 
-    def _note_follower(self, replica_id: int, results: FetchResults) -> None:
+    def _note_follower(self, params: FetchParams, results: FetchResults) -> None:
         """Moves watermarks, and perhaps the ISR, by the offsets of a follower's fetch."""
+        replica_id = params.replica_id
         for wanted, result in results:
             partition = self._hosted.get(wanted.tp)
             if (
@@ -191,6 +192,7 @@ class Reads:
                     fetch_offset=wanted.fetch_offset,
                     log_start_offset=wanted.log_start_offset,
                     leader_epoch=wanted.current_leader_epoch,
+                    broker_epoch=params.replica_epoch,
                 ):
                     self._parked.note(wanted.tp, True)
                 if self.submit_isr_change is not None:

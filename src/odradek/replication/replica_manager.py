@@ -16,7 +16,7 @@ from odradek.errors import ErrorCode, StorageError
 from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
 from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
-from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown
+from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown, IsrRefused
 from odradek.model import TopicPartition
 from odradek.replication.appending import Appends
 from odradek.replication.following.replica_fetchers import ReplicaFetchers
@@ -268,6 +268,12 @@ class ReplicaManager:
         from the controller is dropped: its version is outdated.
         """
         if partition.isr_change is not change or isinstance(outcome, IsrOutcomeUnknown):
+            return False
+        if isinstance(outcome, IsrRefused):
+            logger.info("%s: ISR %s refused: %s", partition.tp, change.isr, outcome.reason)
+            self.stats.failed_isr_updates.mark()
+            if partition.revert_isr_change(change):
+                self._parked.release([(partition.tp, True)])
             return False
         if not isinstance(outcome, IsrAltered):
             logger.info("%s: ISR %s refused, waiting for the controller", partition.tp, change.isr)

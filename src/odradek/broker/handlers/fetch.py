@@ -62,6 +62,7 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
         view.replica_id,
         version < _FIRST_SOFT_LIMIT_VERSION,
         view.isolation_level == _READ_COMMITTED,
+        replica_epoch=view.replica_epoch,
     )
     context.replicas.reads.fetch(params, readable, fetching.respond, on_parked=fetching.park)
     return None
