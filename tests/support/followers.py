@@ -21,8 +21,9 @@ from typing import Any, Self
 
 from odradek.errors import ApiError, DisconnectedError, ErrorCode
 from odradek.model import TopicPartition
-from odradek.replication import FetchParams, FetchPartition, FetchResults
-from odradek.replication.fetch_session import FetchSessionCache, SessionPartition
+from odradek.purgatory import DelayedOperation
+from odradek.replication import FetchParams, FetchPartition, FetchResult, FetchResults
+from odradek.replication.fetch_session import FetchContext, FetchSessionCache, SessionPartition
 from odradek.replication.following.fetcher import ReplicaFetcher
 from odradek.replication.following.leader_endpoint import (
     EpochAnswer,
@@ -52,6 +53,34 @@ class SpawnNothing:
         """Returns at once."""
 
 
+class _Reader:
+    """A fetch of a session, as the broker's handler is one."""
+
+    def __init__(self, leader: ReplicaFixture, context: FetchContext, replica_id: int) -> None:
+        self._leader = leader
+        self._context = context
+        self._replica_id = replica_id
+        self.told: list[tuple[SessionPartition, FetchResult]] | None = None
+
+    def take_again(self) -> list[FetchPartition]:
+        raise AssertionError("these fetches do not wait")
+
+    def settle(self, results: FetchResults) -> None:
+        for one, (wanted, result) in zip(self._context.partitions, results, strict=True):
+            partition = self._leader.replicas.find_online(*wanted.tp)
+            if partition is not None:
+                self._context.watch(one, partition, self._replica_id)
+                self._context.settle(one, result)
+
+    def respond(self, results: FetchResults) -> None:
+        self.settle(results)
+        pairs = zip(self._context.partitions, results, strict=True)
+        self.told = self._context.select([(one, result) for one, (_, result) in pairs])
+
+    def park(self, operation: DelayedOperation) -> None:
+        raise AssertionError("these fetches do not wait")
+
+
 class LocalEndpoint:
     """A `LeaderEndpoint` into the replicas of a leader of this process."""
 
@@ -65,6 +94,7 @@ class LocalEndpoint:
         self.max_bytes = 1 << 20
         self.broker_epoch = -1
         self.questions: list[FetchQuestion] = []
+        self.touched_count = 0  # Partitions that the leader looked at for the last answer.
         self.epoch_questions: list[Mapping[TopicPartition, EpochQuestion]] = []
         # Called before an answer is given: changes it, or something meanwhile.
         self.on_fetch: Callable[[FetchAnswer], FetchAnswer] = lambda answer: answer
@@ -125,13 +155,16 @@ class LocalEndpoint:
                     one.last_fetched_epoch,
                 )
             )
-        answers: list[FetchResults] = []
-        params = FetchParams(0, 1, self.max_bytes, self.replica_id)
-        self.leader.replicas.reads.fetch(params, asked, answers.append)
-        [results] = answers
-        told = context.select(
-            [(one, result) for one, (_, result) in zip(context.partitions, results, strict=True)]
-        )
+        params = FetchParams(0, 1, self.max_bytes, self.replica_id, replica_epoch=self.broker_epoch)
+        reads = self.leader.replicas.reads
+        reader = _Reader(self.leader, context, self.replica_id)
+        if context.news is None:
+            reads.fetch(params, asked, reader.respond)
+        else:
+            reads.fetch_news(params, asked, context.news, reader)
+        assert reader.told is not None
+        told = reader.told
+        self.touched_count = len(asked)
         answer = FetchAnswer(
             context.error,
             context.session_id,

@@ -31,6 +31,7 @@ from odradek.metadata.image import PartitionState
 from odradek.model import AppendOrigin, LeaderAndIsr, TopicPartition
 from odradek.records.batch import Buffer
 from odradek.replication.fetch_values import FetchResult
+from odradek.replication.follower_news import FollowerWatch
 from odradek.replication.isr import (
     NEVER_MS,
     FollowerState,
@@ -91,6 +92,7 @@ class Partition:
         "stats",
         "topic_id",
         "tp",
+        "watches",
     )
 
     def __init__(
@@ -126,6 +128,8 @@ class Partition:
         self._followers: dict[int, FollowerState] = {}
         # No follower is proposed before this time, since the last proposal was refused.
         self._proposes_from_ms = NEVER_MS
+        # Of followers' fetch sessions: told of every change. Replaced, never edited.
+        self.watches: tuple[FollowerWatch, ...] = ()
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else "follower"
@@ -221,6 +225,12 @@ class Partition:
         self.adding_replicas = state.adding_replicas
         self.removing_replicas = state.removing_replicas
         self.isr_change = None
+        self.tell_watches()
+
+    def tell_watches(self) -> None:
+        """Tells the sessions of followers that something here changed."""
+        for watch in self.watches:
+            watch.note()
 
     def _update_followers(self, now_ms: int) -> None:
         """Keeps the state of known replicas and adds a fresh one for each new replica."""
@@ -305,6 +315,7 @@ class Partition:
         if not self._followers:
             return log.append_unreplicated(records, self.leader_epoch, origin)
         info = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
+        self.tell_watches()
         self.maybe_increment_high_watermark()
         return info
 
@@ -402,6 +413,7 @@ class Partition:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.tp}: offset {offset} is negative")
         requested = log.high_watermark if offset == -1 else offset
         log.maybe_increment_log_start_offset(requested)
+        self.tell_watches()
         return requested, self.low_watermark
 
     @property
@@ -444,7 +456,10 @@ class Partition:
             if candidate == log.log_end_offset
             else LogOffsetMetadata(candidate)
         )
-        return log.maybe_increment_high_watermark(metadata) is not None
+        if log.maybe_increment_high_watermark(metadata) is None:
+            return False
+        self.tell_watches()
+        return True
 
     def apply_follower_fetch(
         self,

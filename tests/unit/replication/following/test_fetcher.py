@@ -55,7 +55,6 @@ def test_a_follower_copies_the_bytes_of_its_leader(pair: FollowerPair) -> None:
     assert pair.leader.log(A).high_watermark == 0
     run(pair)  # This fetch proves that the follower has 6 records.
     assert pair.leader.log(A).high_watermark == 6
-    run(pair)
     assert pair.follower.log(A).high_watermark == 6
     assert pair.moved == [A]
     assert pair.follower.log(A).leader_epochs.entries == pair.leader.log(A).leader_epochs.entries
