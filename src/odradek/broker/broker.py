@@ -25,7 +25,13 @@ from odradek.broker.config import BrokerSettings
 from odradek.broker.dispatch import StartGate
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.metadata import build_controller, follow_metadata, open_metadata
-from odradek.broker.parts.network import Network, build_context, build_poller, serve_requests
+from odradek.broker.parts.network import (
+    Network,
+    build_context,
+    build_peers,
+    build_poller,
+    serve_requests,
+)
 from odradek.broker.parts.observability import serve_commands, serve_observability
 from odradek.broker.parts.replication import build_isr_updates
 from odradek.broker.parts.state import build_state
@@ -147,7 +153,8 @@ class Broker:
         base = replace(base, settings=state.changes.current)  # As the cluster has them.
         replicas, waiter = state.replication.replicas, state.replication.waiter
         isr_updates = build_isr_updates(base, replicas, port, tasks)
-        self._controller = controller = build_controller(base, engine, state)
+        peers = build(build_peers(base, state))
+        self._controller = controller = build_controller(base, engine, state, peers)
         controller.on_deletion_step = waiter.notify
         context = build_context(base, engine, state, controller, tasks)
         self._network = network = await enter(serve_requests(base, context, self._gate, poller))

@@ -13,6 +13,7 @@ from odradek.broker.parts.base import Base
 from odradek.broker.parts.coordinators import offsets_topic
 from odradek.broker.parts.replication import INTERNAL_TOPICS
 from odradek.broker.parts.state import State
+from odradek.broker.peers.connections import PeerConnections
 from odradek.broker.producer_ids import ProducerIdAllocator
 from odradek.broker.settings.live_settings import (
     apply_network_settings,
@@ -32,7 +33,7 @@ from odradek.replication import register_fetch_session_metrics
 from odradek.replication.fetch_session import FetchSessionCache
 from odradek.tasks import Tasks
 
-__all__ = ["Network", "build_context", "build_poller", "serve_requests"]
+__all__ = ["Network", "build_context", "build_peers", "build_poller", "serve_requests"]
 
 _STOP_GRACE_MS: Final = 5_000  # For answers that are under way when the broker stops.
 
@@ -60,6 +61,8 @@ def build_context(
         compression_type=lambda topic: storage.topic_configs.get(topic).compression_type,
         controller=controller,
         controller_port=engine.port,
+        control=engine.feed.handle,
+        peer_listeners=settings.network.peer_listeners,
         metadata_waiter=replication.waiter,
         election_waiter=replication.election_waiter,
         topic_configs=storage.topic_configs,
@@ -99,6 +102,20 @@ class Network:
         if endpoints != self.endpoints:
             self.endpoints = endpoints
             self.on_endpoints()
+
+
+def build_peers(base: Base, state: State) -> PeerConnections:
+    """Builds the connections to other brokers, none open yet; they are closed on exit."""
+    around = base.around
+    return PeerConnections(
+        base.settings.node.id,
+        lambda: state.changes.current,
+        state.cache,
+        streams=around.streams,
+        clock=around.clock,
+        random=around.random,
+        sleep=around.sleep,
+    )
 
 
 def build_poller(base: Base) -> AbstractContextManager[Poller]:

@@ -23,6 +23,7 @@ from odradek.metadata.admin_requests import (
 )
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, ConfigSet, QuotaSet
+from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.delta import ClusterDelta, ClusterMembership
 from odradek.metadata.image import ConfigResource, LiveBroker, PartitionState, QuotaEntity
 from odradek.metadata.ports import AlterIsrOutcome, IsrConflict, ProducerIds
@@ -48,6 +49,7 @@ from odradek.protocol.codec import encode_message
 from odradek.protocol.enums import ConfigResourceType, ElectionType
 from odradek.protocol.envelope import parse_response
 from odradek.protocol.headers import RequestHeader
+from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
 from odradek.protocol.schema import Message
 from odradek.purgatory import DelayedOperationPurgatory, ManualTimer
 from odradek.replication import ReplicaManager
@@ -335,6 +337,11 @@ class BrokerFixture:
         self.channel: RequestPlane = answers
         self.sent = answers.sent
         self.throttled: list[int] = []
+        # The requests of the controller, and the answer to each.
+        self.obeyed: list[ControlRequest] = []
+        self.control_answer: ControlResponse | Exception = UpdateMetadataResponse(
+            error_code=ErrorCode.NONE
+        )
         self.context = BrokerContext(
             broker_id=BROKER_ID,
             cluster_id=CLUSTER_ID,
@@ -350,6 +357,8 @@ class BrokerFixture:
             compression_type=lambda _topic: "producer",
             controller=self.controller,
             controller_port=self.port,
+            control=self._obey,
+            peer_listeners=frozenset({LISTENER}),
             metadata_waiter=self.waiter,
             election_waiter=self.election_waiter,
             topic_configs=TopicConfigs(self.settings),
@@ -362,6 +371,12 @@ class BrokerFixture:
         )
         if is_published:
             self.publish_brokers(BROKER_ID)
+
+    async def _obey(self, request: ControlRequest) -> ControlResponse:
+        self.obeyed.append(request)
+        if isinstance(self.control_answer, Exception):
+            raise self.control_answer
+        return self.control_answer
 
     # Metadata
 
