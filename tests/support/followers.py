@@ -37,7 +37,14 @@ from odradek.replication.following.replica_fetchers import FollowingConfig, Repl
 from odradek.storage.log.config import LogConfig
 from tests.support.replicas import ReplicaFixture, hosted, state_of
 
-__all__ = ["FOLLOWER_ID", "LEADER_ID", "FollowerPair", "LocalEndpoint", "SpawnNothing"]
+__all__ = [
+    "BACKOFF_MS",
+    "FOLLOWER_ID",
+    "LEADER_ID",
+    "FollowerPair",
+    "LocalEndpoint",
+    "SpawnNothing",
+]
 
 LEADER_ID, FOLLOWER_ID = 1, 2
 BACKOFF_MS = 20

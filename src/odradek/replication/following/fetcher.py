@@ -189,9 +189,9 @@ class ReplicaFetcher:
         await self._apply(answer)
 
     async def _give_up_request(self) -> None:
+        """Delays everything; the next round waits for the first delay to end."""
         self.session.fail(None)
         self._delay([one.tp for one in self.partitions])
-        await self._pause()
 
     async def _wait(self) -> None:
         """Waits for partitions, or for the end of a delay, one back-off at most."""
@@ -213,7 +213,9 @@ class ReplicaFetcher:
             pass
 
     def _delay(self, partitions: list[TopicPartition]) -> None:
-        self.partitions.delay(partitions, self._clock.monotonic_ms() + self._backoff_ms)
+        self.partitions.delay(
+            partitions, now_ms=self._clock.monotonic_ms(), backoff_ms=self._backoff_ms
+        )
 
     # Reconciling
 

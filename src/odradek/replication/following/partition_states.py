@@ -18,7 +18,9 @@ Rules (05 sections 2, 3 and 15):
 4. FENCED_LEADER_EPOCH in the epoch that the partition still has: it fails, and waits for a new
    role. If it has a newer epoch by now, it is tried again.
 
-While work on the local log runs on a thread the partition is *busy*: nothing is asked for it.
+Delays double from 50 ms up to `replica.fetch.backoff.ms`, and begin anew after an answer that
+counts. While work on the local log runs on a thread the partition is *busy*: nothing is asked for
+it.
 
 Worked example: a partition at 90 gets records up to 99, and the leader's high watermark is 120. It
 continues at 100 with a lag of 20, at the end of the order.
@@ -27,10 +29,16 @@ continues at 100 with a lag of 20, at the end of the order.
 import uuid
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from typing import Final
 
 from odradek.model import TopicPartition
 
-__all__ = ["FollowedPartition", "FollowedPartitions", "ReplicaState"]
+__all__ = ["FIRST_BACKOFF_MS", "FollowedPartition", "FollowedPartitions", "ReplicaState"]
+
+# The delay after one error; twice as long after each further one. A follower often hears of its
+# leader a moment before the leader does.
+FIRST_BACKOFF_MS: Final = 50
+_MOST_DOUBLINGS: Final = 16  # Beyond every back-off that is useful.
 
 
 class ReplicaState(Enum):
@@ -45,6 +53,7 @@ class FollowedPartition:
 
     __slots__ = (
         "delayed_until_ms",
+        "error_count",
         "fetch_offset",
         "is_busy",
         "lag",
@@ -76,6 +85,7 @@ class FollowedPartition:
         self.state = state
         self.lag: int | None = None  # Records behind the leader's high watermark; None: not known.
         self.delayed_until_ms: int | None = None  # Monotonic.
+        self.error_count = 0  # Delays since the last answer that counted.
         self.is_busy = False  # Work on its log is under way.
 
     def __repr__(self) -> str:
@@ -222,6 +232,7 @@ class FollowedPartitions:
     ) -> None:
         """Applies an answer without an error; only one with records moves the partition."""
         one.lag = max(0, leader_high_watermark - next_offset)
+        one.error_count = 0
         if next_offset != one.fetch_offset:
             del self._states[one.tp]
             self._states[one.tp] = one
@@ -232,13 +243,19 @@ class FollowedPartitions:
         one.log_start_offset = log_start_offset
         self._note(one)
 
-    def delay(self, partitions: Iterable[TopicPartition], until_ms: int) -> None:
-        """Does not fetch partitions until a time; a delay that runs is not extended."""
+    def delay(self, partitions: Iterable[TopicPartition], *, now_ms: int, backoff_ms: int) -> None:
+        """Does not fetch partitions for a while; a delay that runs is not extended.
+
+        Args:
+            backoff_ms: The longest delay; the first ones in a row are shorter.
+        """
         for tp in partitions:
             one = self._states.get(tp)
             if one is None or one.delayed_until_ms is not None:
                 continue
-            one.delayed_until_ms = until_ms
+            delay_ms = min(backoff_ms, FIRST_BACKOFF_MS << min(one.error_count, _MOST_DOUBLINGS))
+            one.error_count += 1
+            one.delayed_until_ms = now_ms + delay_ms
             self._delayed.add(tp)
             del self._states[tp]
             self._states[tp] = one

@@ -163,8 +163,8 @@ def test_lag(to: int, high_watermark: int, lag: int) -> None:
 def test_delays() -> None:
     """05:R2: not ready until the time, then ready; a running delay is not extended."""
     partitions = make(state(A), state(B))
-    partitions.delay([A], 10)
-    partitions.delay([A], 99)
+    partitions.delay([A], now_ms=0, backoff_ms=10)
+    partitions.delay([A], now_ms=9, backoff_ms=90)
     assert partitions.next_wake_ms() == 10
     assert order(partitions) == [B, A]
     partitions.wake(9)
@@ -174,6 +174,21 @@ def test_delays() -> None:
     assert partitions.next_wake_ms() is None
 
 
+def test_delays_double_up_to_the_back_off() -> None:
+    partitions = make(state(A))
+    one = partitions.get(A)
+    assert one is not None
+    found = []
+    for _ in range(6):
+        partitions.delay([A], now_ms=0, backoff_ms=1000)
+        found.append(one.delayed_until_ms)
+        partitions.wake(1000)
+    assert found == [50, 100, 200, 400, 800, 1000]
+    advance(partitions, A, 1, 1)
+    partitions.delay([A], now_ms=0, backoff_ms=1000)
+    assert one.delayed_until_ms == 50
+
+
 def test_what_an_answer_must_match() -> None:
     """05:R6."""
     partitions = make(state(A, offset=40, epoch=3))
@@ -181,7 +196,7 @@ def test_what_an_answer_must_match() -> None:
     assert not partitions.is_expected(A, asked_offset=50, asked_epoch=3)
     assert not partitions.is_expected(A, asked_offset=40, asked_epoch=2)
     assert not partitions.is_expected(B, asked_offset=40, asked_epoch=3)
-    partitions.delay([A], 10)
+    partitions.delay([A], now_ms=0, backoff_ms=10)
     assert not partitions.is_expected(A, asked_offset=40, asked_epoch=3)
 
 

@@ -15,7 +15,7 @@ from odradek.model import TopicPartition
 from odradek.replication.fetch_session import FetchSessionCache
 from odradek.replication.following.leader_endpoint import FetchAnswer, FetchedPartition
 from odradek.storage.log.config import LogConfig
-from tests.support.followers import FOLLOWER_ID, LEADER_ID, FollowerPair
+from tests.support.followers import BACKOFF_MS, FOLLOWER_ID, LEADER_ID, FollowerPair
 from tests.support.logs import batch, offsets, read_all
 from tests.support.replicas import stopped, tp
 
@@ -108,7 +108,9 @@ def test_without_partitions_no_request_is_sent(pair: FollowerPair) -> None:
     """05:R7, and 05:R2: a delayed partition is not fetched until its delay is over."""
     pair.follow(A)
     run(pair)
-    pair.fetcher.partitions.delay([A], pair.follower.clock.monotonic_ms() + 20)
+    pair.fetcher.partitions.delay(
+        [A], now_ms=pair.follower.clock.monotonic_ms(), backoff_ms=BACKOFF_MS
+    )
     before = len(pair.endpoint.questions)
     run(pair)
     assert len(pair.endpoint.questions) == before
