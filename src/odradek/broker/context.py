@@ -8,6 +8,7 @@ from odradek.broker.config import BrokerSettings, TopicConfigs
 from odradek.broker.error_counts import count_errors
 from odradek.broker.expansions import Expansions
 from odradek.broker.metadata_waiter import MetadataWaiter
+from odradek.broker.peers.controller_services import ControllerServices
 from odradek.broker.quotas.client_quotas import MutationQuota
 from odradek.broker.settings.log_levels import LogLevels
 from odradek.clock import PreciseClock
@@ -113,6 +114,8 @@ class BrokerContext:
     controller: ControllerApi
     # Changes that any broker may make in the cluster: configs and quotas.
     controller_port: ControllerPort
+    # Serves the requests of brokers, if this broker is the controller.
+    controller_services: ControllerServices
     # Serves the requests of the cluster's controller.
     control: ControlRequestHandler
     # The listeners of other brokers: the inter-broker and the control plane's.

@@ -17,10 +17,13 @@ from typing import Any, Final, TypeAlias
 
 from odradek.broker.context import BrokerContext
 from odradek.broker.error_answers import error_answer
+from odradek.broker.handlers.allocate_producer_ids import handle_allocate_producer_ids
 from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
 from odradek.broker.handlers.alter_configs import handle_alter_configs
+from odradek.broker.handlers.alter_partition import handle_alter_partition
 from odradek.broker.handlers.alter_user_scram_credentials import handle_alter_user_scram_credentials
 from odradek.broker.handlers.api_versions import api_versions_handler
+from odradek.broker.handlers.controlled_shutdown import handle_controlled_shutdown
 from odradek.broker.handlers.create_acls import handle_create_acls
 from odradek.broker.handlers.create_partitions import handle_create_partitions
 from odradek.broker.handlers.create_topics import handle_create_topics
@@ -93,6 +96,9 @@ _TABLE: Final[dict[ApiKey, ApiHandler]] = {
     ApiKey.LEADER_AND_ISR: handle_leader_and_isr,
     ApiKey.STOP_REPLICA: handle_stop_replica,
     ApiKey.UPDATE_METADATA: handle_update_metadata,
+    ApiKey.CONTROLLED_SHUTDOWN: handle_controlled_shutdown,
+    ApiKey.ALTER_PARTITION: handle_alter_partition,
+    ApiKey.ALLOCATE_PRODUCER_IDS: handle_allocate_producer_ids,
     # Both are served or none: librdkafka 2.16 crashes if only the second is advertised.
     ApiKey.OFFSET_FETCH: handle_offset_fetch,
     ApiKey.FIND_COORDINATOR: handle_find_coordinator,

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from odradek.controller.broker_handlers import BrokerHandlers
 from odradek.controller.events import (
+    AlterIsrs,
     AutoPreferredReplicaLeaderElection,
     BrokerChange,
     BrokerModifications,
@@ -37,6 +38,7 @@ from odradek.controller.events import (
     UncleanLeaderElectionEnable,
     UpdateMetadataResponseReceived,
 )
+from odradek.controller.isr_handlers import IsrHandlers
 from odradek.controller.leader_handlers import LeaderHandlers
 from odradek.controller.leadership import Leadership
 from odradek.controller.machine_driver import MachineDriver
@@ -80,6 +82,7 @@ class EventDispatcher:
         self._deletion = deletion
         self._brokers = brokers
         self._leaders = leaders
+        self._isrs = IsrHandlers(machines)
         self._on_deletion_step = on_deletion_step
 
     async def process(self, event: ControllerEvent) -> None:
@@ -125,6 +128,7 @@ class EventDispatcher:
                 | DeleteTopics(reply=reply)
                 | ReplicaLeaderElection(reply=reply)
                 | ControlledShutdown(reply=reply)
+                | AlterIsrs(reply=reply)
                 | ListPartitionReassignments(reply=reply)
                 | ControllerResignation(reply=reply)
             ):
@@ -184,6 +188,7 @@ class EventDispatcher:
         | DeleteTopics
         | ReplicaLeaderElection
         | ControlledShutdown
+        | AlterIsrs
         | ControllerResignation
         | ListPartitionReassignments,
     ) -> None:
@@ -206,6 +211,8 @@ class EventDispatcher:
                 event.reply.complete(
                     await self._brokers.controlled_shutdown(broker_id, broker_epoch)
                 )
+            case AlterIsrs(broker_id=broker_id, broker_epoch=broker_epoch):
+                event.reply.complete(await self._isrs.alter(broker_id, broker_epoch, event.wanted))
             case ControllerResignation():
                 event.reply.complete(await self._leadership.give_up())
             case ListPartitionReassignments(partitions=partitions):

@@ -34,10 +34,12 @@ from odradek.metadata.admin_requests import (
 from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigEdit, QuotaSet
 from odradek.metadata.delta import ImageDelta
 from odradek.metadata.image import LiveBroker
+from odradek.metadata.isr_requests import IsrResult, WantedIsr
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ElectionType
 
 __all__ = [
+    "NO_EPOCHS",
     "AlterIsrOutcome",
     "CommitOutcome",
     "Committed",
@@ -260,9 +262,7 @@ class IsrConflict(NamedTuple):
 
 
 class IsrRefused(NamedTuple):
-    """The controller refused the change and stored nothing: the old ISR holds."""
-
-    reason: str
+    """The controller refused the change, and stored nothing: the old ISR is in force."""
 
 
 class IsrOutcomeUnknown(NamedTuple):
@@ -270,6 +270,10 @@ class IsrOutcomeUnknown(NamedTuple):
 
 
 AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrRefused | IsrOutcomeUnknown
+
+
+# The leader knows the registration of none of the members.
+NO_EPOCHS: Mapping[int, int] = MappingProxyType({})
 
 
 class ProducerIds(NamedTuple):
@@ -301,13 +305,13 @@ class ControllerPort(Protocol):
         state: LeaderAndIsr,
         *,
         controller_epoch: int,
-        broker_epochs: Mapping[int, int] = MappingProxyType({}),
+        broker_epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> AlterIsrOutcome:
         """Stores a new ISR if the partition still has `state.partition_version`.
 
         Args:
-            broker_epochs: Of members, as their fetches carried them: a controller refuses a member
-                that was registered anew since (KAFKA-15221).
+            controller_epoch: Of the controller that made this broker the leader.
+            broker_epochs: The registrations of members by which the leader knows them.
         """
         ...
 
@@ -372,6 +376,22 @@ class ControllerApi(Protocol):
         self, partitions: Sequence[TopicPartition] | None, election_type: ElectionType
     ) -> Mapping[TopicPartition, ElectionOutcome]:
         """Elects leaders. None means all partitions; then only those in need have a result."""
+        ...
+
+    async def alter_isrs(
+        self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> Sequence[IsrResult]:
+        """Stores the ISRs that a leader wants; the results in the order of the request."""
+        ...
+
+    async def controlled_shutdown(
+        self, broker_id: int, broker_epoch: int
+    ) -> frozenset[TopicPartition]:
+        """Moves leadership away from a broker; returns the partitions it still leads."""
+        ...
+
+    def check_registration(self, broker_id: int, broker_epoch: int) -> None:
+        """Checks that a request comes from the present registration of a broker."""
         ...
 
     async def list_reassignments(

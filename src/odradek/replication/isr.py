@@ -115,7 +115,7 @@ class IsrChange:
 
     state: LeaderAndIsr  # What to store, with the version it replaces.
     controller_epoch: int  # Of the controller that made this broker the leader.
-    # The broker epochs of the followers in `state.isr`, where their fetches carried one.
+    # The registrations of members by which the leader knows them; those of others are unknown.
     broker_epochs: Mapping[int, int] = field(default_factory=dict)
 
     @property

@@ -553,16 +553,6 @@ class Partition:
         self.isr_change = change
         return change
 
-    def revert_isr_change(self, change: IsrChange) -> bool:
-        """Drops a change that was not stored; returns whether the high watermark moved.
-
-        The caller has checked that it is the change in flight.
-        """
-        assert self.isr_change is change
-        self.isr_change = None
-        self._proposes_from_ms = self._clock.monotonic_ms() + ISR_RETRY_MS
-        return self.maybe_increment_high_watermark()
-
     def settle_isr_change(self, change: IsrChange, partition_version: int) -> bool:
         """Applies a change stored under a new version; returns whether the high watermark moved.
 
@@ -572,4 +562,11 @@ class Partition:
         self.isr_change = None
         self.isr = change.isr
         self.partition_version = partition_version
+        return self.maybe_increment_high_watermark()
+
+    def drop_isr_change(self, change: IsrChange) -> bool:
+        """Drops a change that was refused; returns whether the high watermark moved."""
+        assert self.isr_change is change
+        self.isr_change = None
+        self._proposes_from_ms = self._clock.monotonic_ms() + ISR_RETRY_MS
         return self.maybe_increment_high_watermark()

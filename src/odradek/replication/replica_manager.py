@@ -269,15 +269,11 @@ class ReplicaManager:
         """
         if partition.isr_change is not change or isinstance(outcome, IsrOutcomeUnknown):
             return False
-        if isinstance(outcome, IsrRefused):
-            logger.info("%s: ISR %s refused: %s", partition.tp, change.isr, outcome.reason)
-            self.stats.failed_isr_updates.mark()
-            if partition.revert_isr_change(change):
-                self._parked.release([(partition.tp, True)])
-            return False
         if not isinstance(outcome, IsrAltered):
             logger.info("%s: ISR %s refused, waiting for the controller", partition.tp, change.isr)
             self.stats.failed_isr_updates.mark()
+            if isinstance(outcome, IsrRefused):
+                self._drop_isr(partition, change)
             return False
         is_expansion = len(change.isr) > len(partition.isr)
         (self.stats.isr_expands if is_expansion else self.stats.isr_shrinks).mark()
@@ -287,6 +283,14 @@ class ReplicaManager:
         except StorageError as error:
             logger.warning("%s: %s", partition.tp, error)
         return True
+
+    def _drop_isr(self, partition: Partition, change: IsrChange) -> None:
+        """Goes back to the old ISR: a member that was to be added is not waited for any more."""
+        try:
+            if partition.drop_isr_change(change):
+                self._parked.release([(partition.tp, True)])
+        except StorageError as error:
+            logger.warning("%s: %s", partition.tp, error)
 
     # High watermark checkpoints
 

@@ -62,6 +62,7 @@ class AsyncEmbeddedBroker:
         self._data_dir = data_dir
         self._bootstrap_servers: str | None = None
         self._listeners = ""
+        self._is_killed = False
         self._life: asyncio.Task[None] | None = None
         self._end: asyncio.Event | None = None
 
@@ -138,7 +139,7 @@ class AsyncEmbeddedBroker:
                 await end.wait()
             finally:
                 self._bootstrap_servers = None
-                await broker.stop()
+                await broker.stop(hands_over=not self._is_killed)
 
 
 class EmbeddedBroker:

@@ -25,7 +25,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from odradek.testing.broker import AsyncEmbeddedBroker
@@ -47,6 +47,8 @@ __all__ = ["AsyncEmbeddedCluster", "EmbeddedCluster"]
 
 _T = TypeVar("_T")
 
+# A broker that cannot hand over its leaderships stops without long pauses.
+_DEFAULTS: Final = MappingProxyType({"controlled.shutdown.retry.backoff.ms": "50"})
 _STORE_DIRECTORY: Final = "store"
 _CLEAN_MARK: Final = ".kafka_cleanshutdown"
 
@@ -61,7 +63,7 @@ class _Member(AsyncEmbeddedBroker):
         data_dir: Path,
         store: "EmbeddedEngine",
     ) -> None:
-        super().__init__({**settings, "broker.id": str(broker_id)}, data_dir=data_dir)
+        super().__init__({**_DEFAULTS, **settings, "broker.id": str(broker_id)}, data_dir=data_dir)
         self._store = store
         self.directory = data_dir
         self.session: EmbeddedSession | None = None
@@ -70,6 +72,11 @@ class _Member(AsyncEmbeddedBroker):
     def listeners(self) -> str:
         """The listeners of the last start, with their ports."""
         return self._listeners
+
+    async def kill(self) -> None:
+        """Ends the broker without a word to the controller."""
+        self._is_killed = True
+        await self.__aexit__(None, None, None)
 
     def _surroundings(self) -> "Surroundings":
         from dataclasses import replace
@@ -254,7 +261,7 @@ class AsyncEmbeddedCluster:
         del self._members[broker_id]
         assert member.session is not None, "it runs"
         await member.session.close()
-        await member.__aexit__(None, None, None)
+        await member.kill()
         (member.directory / _CLEAN_MARK).unlink(missing_ok=True)
 
     async def expire(self, broker_id: int) -> None:

@@ -34,6 +34,10 @@ class Fetch:
         self.parked: DelayedOperation | None = None
         self.taken: list[int] = []  # How many partitions each reading touched.
 
+    @property
+    def is_answered(self) -> bool:
+        return self.told is not None
+
     def take_again(self) -> list[FetchPartition]:
         self.context.look_again()
         return self.take()
@@ -181,7 +185,7 @@ def test_more_bytes_are_waited_for(fixture: ReplicaFixture, follower: Follower) 
     size = len(batch(1))
     fetch = follower.fetch(min_bytes=2 * size)
     fixture.produce({PARTITIONS[1]: batch(1)}, acks=1)
-    assert fetch.told is None
+    assert not fetch.is_answered
     fixture.produce({PARTITIONS[2]: batch(1)}, acks=1)
     assert fetch.told is not None
     assert set(fetch.told) == {PARTITIONS[1], PARTITIONS[2]}

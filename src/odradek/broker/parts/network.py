@@ -13,7 +13,8 @@ from odradek.broker.parts.base import Base
 from odradek.broker.parts.coordinators import offsets_topic
 from odradek.broker.parts.replication import INTERNAL_TOPICS
 from odradek.broker.parts.state import State
-from odradek.broker.peers.connections import PeerConnections
+from odradek.broker.peers.controller_link import ControllerLink
+from odradek.broker.peers.controller_services import ControllerServices
 from odradek.broker.producer_ids import ProducerIdAllocator
 from odradek.broker.settings.live_settings import (
     apply_network_settings,
@@ -33,13 +34,19 @@ from odradek.replication import register_fetch_session_metrics
 from odradek.replication.fetch_session import FetchSessionCache
 from odradek.tasks import Tasks
 
-__all__ = ["Network", "build_context", "build_peers", "build_poller", "serve_requests"]
+__all__ = ["Network", "build_context", "build_poller", "serve_requests"]
 
 _STOP_GRACE_MS: Final = 5_000  # For answers that are under way when the broker stops.
 
 
 def build_context(
-    base: Base, engine: StoreEngine, state: State, controller: Controller, tasks: Tasks
+    base: Base,
+    engine: StoreEngine,
+    state: State,
+    controller: Controller,
+    services: ControllerServices,
+    link: ControllerLink,
+    tasks: Tasks,
 ) -> BrokerContext:
     """Builds the context of the handlers from the parts of a broker."""
     settings, around = base.settings, base.around
@@ -55,12 +62,17 @@ def build_context(
         fetch_sessions=sessions,
         producer_ids=ProducerIdAllocator(engine.port.allocate_producer_ids, tasks=tasks),
         quotas=state.quotas,
-        topic_creator=AutoTopicCreator(controller, tasks, {OFFSETS_TOPIC: offsets_topic(settings)}),
+        topic_creator=AutoTopicCreator(
+            link.create_topics,
+            tasks,
+            {OFFSETS_TOPIC: lambda: offsets_topic(settings, len(state.cache.get_alive_brokers()))},
+        ),
         auto_create_topics=settings.topics.auto_create,
         internal_topics=INTERNAL_TOPICS,
         compression_type=lambda topic: storage.topic_configs.get(topic).compression_type,
         controller=controller,
         controller_port=engine.port,
+        controller_services=services,
         control=engine.feed.handle,
         peer_listeners=settings.network.peer_listeners,
         metadata_waiter=replication.waiter,
@@ -102,20 +114,6 @@ class Network:
         if endpoints != self.endpoints:
             self.endpoints = endpoints
             self.on_endpoints()
-
-
-def build_peers(base: Base, state: State) -> PeerConnections:
-    """Builds the connections to other brokers, none open yet; they are closed on exit."""
-    around = base.around
-    return PeerConnections(
-        base.settings.node.id,
-        lambda: state.changes.current,
-        state.cache,
-        streams=around.streams,
-        clock=around.clock,
-        random=around.random,
-        sleep=around.sleep,
-    )
 
 
 def build_poller(base: Base) -> AbstractContextManager[Poller]:
