@@ -327,3 +327,26 @@ def test_versions_between_brokers(tmp_path: Path, version: str) -> None:
 
     asyncio.run(scenario())
     assert stored(tmp_path, 0) == stored(tmp_path, 1) == stored(tmp_path, 2)
+
+
+def test_a_leader_whose_session_expires(tmp_path: Path) -> None:
+    """08:K-18, K-16: it acknowledges nothing until it is confirmed; nothing is lost meanwhile."""
+
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            await create(cluster, 0, 1, 2)
+            async with producer_of(cluster) as producer:
+                acknowledged = await send(producer, *(b"%d" % n for n in range(50)))
+                for expired in (0, 1, 0):
+                    deliveries = [
+                        await producer.send("t", value=b"%d" % n, partition=0)
+                        for n in range(len(acknowledged), len(acknowledged) + 50)
+                    ]
+                    await cluster.expire(expired)
+                    acknowledged += [(await delivery).offset for delivery in deliveries]
+                    await in_sync(cluster, 2, 0, 1, 2)
+            assert acknowledged == list(range(200))
+            assert await read(cluster, 200) == [b"%d" % n for n in range(200)]
+
+    asyncio.run(scenario())
+    assert stored(tmp_path, 0) == stored(tmp_path, 1) == stored(tmp_path, 2)

@@ -171,6 +171,7 @@ class Broker:
         context = build_context(base, engine, state, controller, services, self._link, tasks)
         self._network = network = await enter(serve_requests(base, context, self._gate, poller))
         replicas.use_answers(network.server.after_answers)
+        port.on_session_lost = replicas.suspend_leaders
 
         # 5. The cluster.
         await port.register(network.registration())

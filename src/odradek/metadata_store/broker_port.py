@@ -24,7 +24,12 @@ from odradek.coordination.paths import (
     broker_path,
     partition_state_path,
 )
-from odradek.coordination.store import ANY_VERSION, CoordinationStore, WatchEvent
+from odradek.coordination.store import (
+    ANY_VERSION,
+    CoordinationStore,
+    SessionState,
+    WatchEvent,
+)
 from odradek.errors import (
     ApiError,
     BadVersion,
@@ -102,6 +107,13 @@ class StoreControllerPort:
         self._altering = asyncio.Lock()
         self._ask_isr: AskIsr | None = None
         self._ask_producer_ids: AskProducerIds | None = None
+        # Called when the session of this broker is over: it is no longer registered.
+        self.on_session_lost: Callable[[], None] = lambda: None
+        store.session.on_state(self._on_state)
+
+    def _on_state(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self.on_session_lost()
 
     @property
     def broker_epoch(self) -> int:

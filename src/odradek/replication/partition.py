@@ -80,6 +80,7 @@ class Partition:
         "controller_epoch",
         "epoch_start_offset",
         "is_leader",
+        "is_suspended",
         "isr",
         "isr_change",
         "leader_epoch",
@@ -110,6 +111,8 @@ class Partition:
         self.topic_id: uuid.UUID | None = None
         self.log: Log | None = None  # None until a role was given.
         self.is_leader = False  # Invariant: `log` is not None if it is True.
+        # Whether this broker may have been replaced as leader without knowing it.
+        self.is_suspended = False
         self.controller_epoch = -1  # Of the controller that gave the role.
         self.leader_id: int | None = None
         self.leader_epoch = -1  # Invariant: never falls.
@@ -215,8 +218,17 @@ class Partition:
             self.isr = state.isr
             self._update_followers(self._clock.monotonic_ms())
 
+    def suspend(self) -> None:
+        """Stops acknowledging and proposing until the controller sends this role again (K-18).
+
+        This broker's session is over: another replica may lead by now, and may have been chosen
+        from an ISR that this leader does not know. Without other replicas there is none.
+        """
+        self.is_suspended = self.is_leader and bool(self._followers)
+
     def _take_state(self, state: PartitionState, log: Log) -> None:
         assert state.leader_epoch >= self.leader_epoch
+        self.is_suspended = False
         self.log = log
         self.controller_epoch = state.controller_epoch
         self.leader_epoch = state.leader_epoch
@@ -306,7 +318,13 @@ class Partition:
         log = self.log if self.is_leader else None
         if log is None:
             log = self.leader_log()
-        if required_acks == -1 and len(self.isr) < self.min_insync_replicas:
+        if required_acks == -1 and (self.is_suspended or len(self.isr) < self.min_insync_replicas):
+            if self.is_suspended:
+                raise ApiError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"{self.tp}: broker {self._local_id} has lost its session, and waits for the"
+                    " controller to confirm that it leads",
+                )
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.tp}: {len(self.isr)} in-sync replicas, min.insync.replicas wants"
@@ -388,7 +406,7 @@ class Partition:
         """Whether records below `required_offset` are committed, and the error to answer."""
         if not self.is_leader or self.log is None:
             return False, ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if self.log.high_watermark < required_offset:
+        if self.log.high_watermark < required_offset or self.is_suspended:
             return False, ErrorCode.NONE
         if self.min_insync_replicas <= len(self.isr):
             return True, ErrorCode.NONE
@@ -508,6 +526,8 @@ class Partition:
         follower = self._followers.get(broker_id)
         if follower is None or self.isr_change is not None or broker_id in self.isr:
             return None
+        if self.is_suspended:
+            return None
         if not can_join_isr(
             follower,
             high_watermark=self.leader_log().high_watermark,
@@ -520,7 +540,7 @@ class Partition:
 
     def propose_isr_shrink(self) -> IsrChange | None:
         """Proposes to drop members that stopped keeping up, if no change is in flight."""
-        if not self.is_leader or self.isr_change is not None:
+        if not self.is_leader or self.isr_change is not None or self.is_suspended:
             return None
         behind = out_of_sync_replicas(
             self.isr,

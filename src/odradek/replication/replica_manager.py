@@ -88,7 +88,7 @@ class ReplicaManager:
             hosted, parked, purgatories, stats, internal_topics, log_manager.inline_budget
         )
         self.reads = Reads(hosted, parked, purgatories.fetch, stats)
-        self.look_ups = LookUps(hosted, purgatories.delete_records, internal_topics)
+        self.look_ups = LookUps(hosted, parked, purgatories.delete_records, internal_topics)
         self.config = config
         self.log_manager = log_manager
         self._min_insync_replicas = min_insync_replicas
@@ -250,6 +250,14 @@ class ReplicaManager:
         if self.fetchers is not None:
             self.fetchers.halt(lost, lambda: None)
         self._parked.release((tp, True) for tp in lost)
+
+    def suspend_leaders(self) -> None:
+        """Stops acknowledging acks=all and proposing ISRs until the controller confirms roles.
+
+        Called when this broker's session is over (08 K-18).
+        """
+        for partition in self._hosted.online():
+            partition.suspend()
 
     # In-sync replicas
 

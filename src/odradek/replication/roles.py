@@ -195,12 +195,12 @@ class RoleChanges:
         """
         if partition is None or state.leader_epoch > partition.leader_epoch:
             return False
-        if (
-            state.leader_epoch == partition.leader_epoch
-            and state.leader == partition.leader_id
-            and state.partition_version > partition.partition_version
-        ):
-            return True
+        if state.leader_epoch == partition.leader_epoch and state.leader == partition.leader_id:
+            if state.partition_version > partition.partition_version:
+                return True
+            # The same once more, after this broker lost its session: it leads still.
+            if partition.is_suspended and state.partition_version == partition.partition_version:
+                return True
         raise ApiError(
             ErrorCode.STALE_CONTROLLER_EPOCH,
             f"leader epoch {state.leader_epoch} (version {state.partition_version}) does not exceed"
