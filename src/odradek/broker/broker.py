@@ -26,6 +26,7 @@ from odradek.broker.config import BrokerSettings
 from odradek.broker.dispatch import StartGate
 from odradek.broker.hand_over import hand_over
 from odradek.broker.parts.base import Base
+from odradek.broker.parts.following import following
 from odradek.broker.parts.metadata import build_controller, follow_metadata, open_metadata
 from odradek.broker.parts.network import (
     Network,
@@ -162,19 +163,26 @@ class Broker:
         replicas, waiter = state.replication.replicas, state.replication.waiter
         isr_updates = build_isr_updates(base, replicas, port, tasks)
         peers = build(build_peers(base, state))
-        controller = build_controller(base, engine, state, peers)
+        followed = await enter(following(base, state, peers, port, tasks))
+        self._controller = controller = build_controller(base, engine, state, peers)
         controller.on_deletion_step = waiter.notify
         services = build_services(controller, port)
         self._link = build_link(base, state, controller, services, peers, port, tasks)
         context = build_context(base, engine, state, controller, services, self._link, tasks)
         self._network = network = await enter(serve_requests(base, context, self._gate, poller))
         replicas.use_answers(network.server.after_answers)
+        port.on_session_lost = replicas.suspend_leaders
 
         # 5. The cluster.
         await port.register(network.registration())
         network.on_endpoints = lambda: tasks.spawn(port.update_registration(network.registration()))
-        state.changes.on_broker_settings = network.apply
-        network.apply(base.settings, state.changes.current)  # Changed meanwhile.
+
+        def apply(before: BrokerSettings, after: BrokerSettings) -> None:
+            network.apply(before, after)
+            followed.apply(after)
+
+        state.changes.on_broker_settings = apply
+        apply(base.settings, state.changes.current)  # Changed meanwhile.
         await enter(controller)
         state.changes.on_unclean_enabled = controller.enable_unclean_election
 

@@ -24,7 +24,12 @@ from odradek.coordination.paths import (
     broker_path,
     partition_state_path,
 )
-from odradek.coordination.store import ANY_VERSION, CoordinationStore, WatchEvent
+from odradek.coordination.store import (
+    ANY_VERSION,
+    CoordinationStore,
+    SessionState,
+    WatchEvent,
+)
 from odradek.errors import (
     ApiError,
     BadVersion,
@@ -39,6 +44,7 @@ from odradek.errors import (
 from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, QuotaSet
 from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import (
+    NO_EPOCHS,
     AlterIsrOutcome,
     AskIsr,
     AskProducerIds,
@@ -99,6 +105,13 @@ class StoreControllerPort:
         self._altering = asyncio.Lock()
         self._ask_isr: AskIsr | None = None
         self._ask_producer_ids: AskProducerIds | None = None
+        # Called when the session of this broker is over: it is no longer registered.
+        self.on_session_lost: Callable[[], None] = lambda: None
+        store.session.on_state(self._on_state)
+
+    def _on_state(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self.on_session_lost()
 
     @property
     def broker_epoch(self) -> int:
@@ -187,7 +200,7 @@ class StoreControllerPort:
         state: LeaderAndIsr,
         *,
         controller_epoch: int,
-        broker_epochs: Mapping[int, int],
+        broker_epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> AlterIsrOutcome:
         """Stores a new ISR if the partition still has `state.partition_version`.
 

@@ -10,6 +10,7 @@ from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsResult
 from odradek.replication.hosted import HostedPartitions
+from odradek.replication.parked import ParkedRequests
 from odradek.storage.segments.timestamp_search import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -28,19 +29,22 @@ class LookUps:
 
     Args:
         hosted: The partitions here.
+        parked: Wakes followers that wait for news of a log start.
         purgatory: Where deletions of records wait.
         internal_topics: Clients must not delete from these.
     """
 
-    __slots__ = ("_hosted", "_internal_topics", "_purgatory")
+    __slots__ = ("_hosted", "_internal_topics", "_parked", "_purgatory")
 
     def __init__(
         self,
         hosted: HostedPartitions,
+        parked: ParkedRequests,
         purgatory: DelayedOperationPurgatory[DelayedDeleteRecords],
         internal_topics: frozenset[str],
     ) -> None:
         self._hosted = hosted
+        self._parked = parked
         self._purgatory = purgatory
         self._internal_topics = internal_topics
 
@@ -134,3 +138,4 @@ class LookUps:
             respond=respond,
         )
         self._purgatory.try_complete_else_watch(operation, list(pending))
+        self._parked.release(())

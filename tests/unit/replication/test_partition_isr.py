@@ -290,3 +290,84 @@ def test_taking_the_lead_moves_the_high_watermark(fixture: ReplicaFixture) -> No
     fixture.log(tp()).append_as_follower(batch(3, base_offset=0, leader_epoch=0))
     fixture.lead(tp(), replicas=(1, 2), isr=(1,), leader_epoch=1)
     assert fixture.high_watermark(tp()) == 3
+
+
+def test_a_follower_with_an_empty_disk_does_not_join(fixture: ReplicaFixture) -> None:
+    """15:KAFKA-15221: its first fetch in another life counts, not those before."""
+    partition = fixture.lead(tp(), replicas=(1, 2), isr=(1,))
+    fixture.produce({tp(): batch(3)})
+    fixture.fetch_as(2, tp(), 1, broker_epoch=10)
+    assert partition.followers[2].log_end_offset == 1
+    fixture.fetch_as(2, tp(), 0, broker_epoch=11)
+    assert partition.followers[2].log_end_offset == 0
+    fixture.fetch_as(2, tp(), 3, broker_epoch=10)  # Sent by the earlier life, delivered late.
+    assert partition.followers[2].log_end_offset == 0
+    assert fixture.proposed == []
+    fixture.fetch_as(2, tp(), 3, broker_epoch=11)
+    [(_, change)] = fixture.proposed
+    assert (change.isr, change.broker_epochs) == ((1, 2), {2: 11})
+
+
+def test_a_member_of_another_life_counts_as_a_member(fixture: ReplicaFixture) -> None:
+    """The high watermark waits for it; it has the usual time to catch up."""
+    partition = fixture.lead(tp(), replicas=(1, 2))
+    fixture.produce({tp(): batch(3)}, acks=1)
+    fixture.fetch_as(2, tp(), 2, broker_epoch=0)
+    fixture.clock.advance(MAX_LAG_MS)
+    fixture.fetch_as(2, tp(), 1, broker_epoch=1)
+    assert partition.followers[2].broker_epoch == 1
+    assert fixture.replicas.propose_isr_shrinks() == []
+    assert fixture.high_watermark(tp()) == 2, "it never falls"
+
+
+def test_a_leader_without_a_session(fixture: ReplicaFixture) -> None:
+    """08:K-18: no acknowledgement of acks=all and no ISR change until the role is confirmed."""
+    partition = fixture.lead(tp(), replicas=(1, 2), isr=(1,), partition_version=3)
+    waiting = fixture.produce({tp(): batch(1)}, acks=-1)
+    assert waiting[0][tp()].error is ErrorCode.NONE
+    fixture.replicas.settle_isr(partition, partition._propose((1, 2)), IsrAltered(4))
+    parked = fixture.produce({tp(): batch(1)})
+    fixture.replicas.suspend_leaders()
+    refused = fixture.produce({tp(): batch(1)})
+    assert refused[0][tp()].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fixture.log(tp()).log_end_offset == 2
+    assert fixture.produce({tp(): batch(1)}, acks=1)[0][tp()].error is ErrorCode.NONE
+    fixture.fetch_as(2, tp(), 3)
+    assert fixture.high_watermark(tp()) == 3
+    assert parked == [], "committed here, but perhaps not in the cluster"
+    fixture.produce({tp(): batch(1)}, acks=1)
+    fixture.clock.advance(2 * MAX_LAG_MS)
+    assert fixture.replicas.propose_isr_shrinks() == []
+    # The controller sends the role once more.
+    same = state_of(tp(), replicas=(1, 2), isr=(1, 2), partition_version=4)
+    assert fixture.apply(hosted(same))[tp()] is ErrorCode.NONE
+    assert parked[0][tp()].error is ErrorCode.NONE
+    assert [change.isr for _, change in fixture.replicas.propose_isr_shrinks()] == [(1,)]
+    assert fixture.apply(hosted(same))[tp()] is ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+def test_a_follower_does_not_join_a_leader_without_a_session(fixture: ReplicaFixture) -> None:
+    """08:K-18."""
+    fixture.lead(tp(), replicas=(1, 2), isr=(1,))
+    fixture.replicas.suspend_leaders()
+    fixture.fetch_as(2, tp(), 0)
+    assert fixture.proposed == []
+    fixture.lead(tp(), replicas=(1, 2), isr=(1,), leader_epoch=1)
+    fixture.fetch_as(2, tp(), 0)
+    assert len(fixture.proposed) == 1
+
+
+def test_an_earlier_version_confirms_nothing(fixture: ReplicaFixture) -> None:
+    """08:K-18: it was decided before this leader's own changes."""
+    partition = fixture.lead(tp(), replicas=(1, 2), partition_version=5)
+    fixture.replicas.suspend_leaders()
+    earlier = state_of(tp(), replicas=(1, 2), partition_version=4)
+    assert fixture.apply(hosted(earlier))[tp()] is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert partition.is_suspended
+
+
+def test_the_only_replica_needs_no_session(fixture: ReplicaFixture) -> None:
+    """No other broker can lead the partition meanwhile."""
+    fixture.lead(tp())
+    fixture.replicas.suspend_leaders()
+    assert fixture.produce({tp(): batch(1)})[0][tp()].error is ErrorCode.NONE

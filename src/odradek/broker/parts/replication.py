@@ -40,7 +40,8 @@ class Replication:
     _cache: MetadataCache
 
     def notify(self) -> None:
-        """Checks the waiting requests after a publish."""
+        """Follows new leaders, and checks the waiting requests, after a publish."""
+        self.replicas.start_following()
         self.waiter.notify()
         self.election_waiter.notify()
         if self._cache.is_published:

@@ -4,6 +4,8 @@ A peer that refuses a request has answered it. UNSUPPORTED_VERSION is raised if 
 serve the version, or the version cannot express the request: no further attempt would succeed.
 """
 
+from typing import Final
+
 from odradek.broker.peers.connections import PeerConnection
 from odradek.broker.peers.control_messages import (
     FIRST_LEADER_AND_ISR_BY_ID,
@@ -17,9 +19,11 @@ from odradek.protocol.inter_broker import InterBrokerVersions
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from odradek.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
-from odradek.protocol.schema import Message
+from odradek.protocol.schema import Message, replace
 
 __all__ = ["WireChannel"]
+
+_FIRST_LEADER_AND_ISR_WITH_TYPE: Final = 5
 
 
 class WireChannel:
@@ -58,6 +62,8 @@ class WireChannel:
 
     async def _send_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         version = self._versions.leader_and_isr
+        if version < _FIRST_LEADER_AND_ISR_WITH_TYPE:
+            request = replace(request, type=0)
         answer = await self._send(ApiKey.LEADER_AND_ISR, request, version)
         assert isinstance(answer, LeaderAndIsrResponse), "the registry gave another class"
         if version < FIRST_LEADER_AND_ISR_BY_ID:
