@@ -7,19 +7,25 @@ from typing import NamedTuple
 
 from odradek.clock import Clock
 from odradek.coordination.embedded import EmbeddedEngine
+from odradek.coordination.store import CoordinationStore
 from odradek.files import Disk
 from odradek.metadata.image import ClusterImage
 from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents
-from odradek.metadata_store.broker_port import ControlledShutdownCall, StoreControllerPort
+from odradek.metadata_store.broker_port import (
+    REGISTRATION_TIMEOUT_S,
+    ControlledShutdownCall,
+    StoreControllerPort,
+)
 from odradek.metadata_store.feed import StoreFeed
 from odradek.metadata_store.persistence import StorePersistence
 
-__all__ = ["StoreEngine", "open_embedded"]
+__all__ = ["StoreEngine", "build_engine", "open_embedded"]
 
 
 class StoreEngine(NamedTuple):
     """The parts of a store engine that a broker uses."""
 
+    broker_id: int
     cluster_id: str
     persistence: StorePersistence
     feed: StoreFeed
@@ -59,18 +65,40 @@ async def open_embedded(
         store = embedded.connect()
         try:
             await create_parents(store)
-            port = StoreControllerPort(
-                store, broker_id, clock=clock, controlled_shutdown=controlled_shutdown
-            )
-            yield StoreEngine(
-                cluster_id=await claim_cluster_id(store, new_cluster_id),
-                persistence=StorePersistence(
-                    store, broker_id, clock=clock, reregister=port.register_again
-                ),
-                feed=StoreFeed(
-                    store, clock=clock, broker_epoch=lambda: port.broker_epoch, image=image
-                ),
-                port=port,
+            yield build_engine(
+                store,
+                broker_id,
+                await claim_cluster_id(store, new_cluster_id),
+                clock=clock,
+                controlled_shutdown=controlled_shutdown,
+                image=image,
             )
         finally:
             await store.session.close()
+
+
+def build_engine(
+    store: CoordinationStore,
+    broker_id: int,
+    cluster_id: str,
+    *,
+    clock: Clock,
+    controlled_shutdown: ControlledShutdownCall,
+    image: Callable[[], ClusterImage],
+    registration_timeout_s: float = REGISTRATION_TIMEOUT_S,
+) -> StoreEngine:
+    """Builds the ports over a session; the arguments are those of the openers."""
+    port = StoreControllerPort(
+        store,
+        broker_id,
+        clock=clock,
+        controlled_shutdown=controlled_shutdown,
+        registration_timeout_s=registration_timeout_s,
+    )
+    return StoreEngine(
+        broker_id=broker_id,
+        cluster_id=cluster_id,
+        persistence=StorePersistence(store, broker_id, clock=clock, reregister=port.register_again),
+        feed=StoreFeed(store, clock=clock, broker_epoch=lambda: port.broker_epoch, image=image),
+        port=port,
+    )

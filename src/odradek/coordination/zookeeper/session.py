@@ -262,6 +262,7 @@ class ZooKeeperSession:
         self.require_live()
         while self._state is SessionState.SUSPENDED:
             if is_write:
+                await asyncio.sleep(0)  # A caller that tries again at once must not hold the loop.
                 raise ConnectionLost("the link is broken; nothing was sent")
             await self._is_settled.wait()
             self.require_live()

@@ -27,9 +27,9 @@ from odradek.coordination.zookeeper.wire import (
     MAX_REQUEST_BYTES,
     OPEN_ACL,
     Acl,
+    AclPermission,
     OpCode,
     OperationFailed,
-    Permission,
     ReplyHeader,
     ZooKeeperCode,
     encode_multi,
@@ -72,8 +72,8 @@ _REFUSALS: Final[dict[int, type[StoreError]]] = {
 
 # Only the creator may read what is below these: passwords and keys.
 _SECRET_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token")
-_CREATOR_ALL: Final = Acl(Permission.ALL, "auth", "")
-_WORLD_READ: Final = Acl(Permission.READ, "world", "anyone")
+_CREATOR_ALL: Final = Acl(AclPermission.ALL, "auth", "")
+_WORLD_READ: Final = Acl(AclPermission.READ, "world", "anyone")
 
 
 class Chroot:

@@ -49,10 +49,10 @@ __all__ = [
     "PING_XID",
     "SET_WATCHES_XID",
     "Acl",
+    "AclPermission",
     "ConnectResponse",
     "OpCode",
     "OperationFailed",
-    "Permission",
     "ReplyHeader",
     "WatchLists",
     "ZooKeeperCode",
@@ -135,7 +135,7 @@ class ZooKeeperCode(IntEnum):
     THROTTLED = -127
 
 
-class Permission(IntEnum):
+class AclPermission(IntEnum):
     """What an entry of an access list allows."""
 
     READ = 1
@@ -150,7 +150,7 @@ class Acl(NamedTuple):
     id: str
 
 
-OPEN_ACL: Final = (Acl(Permission.ALL, "world", "anyone"),)
+OPEN_ACL: Final = (Acl(AclPermission.ALL, "world", "anyone"),)
 
 _EVENT_KINDS: Final = {
     1: WatchKind.CREATED,
