@@ -332,7 +332,7 @@ class ZooKeeperSession:
                     )
             # A timeout is an OSError; a name that is no host name is a UnicodeError.
             except (OSError, UnicodeError, LinkBroken) as error:
-                self._failed(server, str(error) or "did not answer in time")
+                self._failed(server, _why(error))
                 continue
             if link.response.session_id != 0:
                 return link
@@ -395,7 +395,7 @@ class ZooKeeperSession:
             logger.warning(
                 "session %#x could not be ended and ends by its timeout: %s",
                 credentials.session_id,
-                str(error) or f"no answer of {server} within {_END_TIMEOUT_S:g} s",
+                _why(error),
             )
             return False
         return True
@@ -560,3 +560,12 @@ class ZooKeeperSession:
         except DecodeError as error:
             request.answer.set_exception(_Unanswered(str(error)))
             raise
+
+
+def _why(error: Exception) -> str:
+    """The reason why a server could not be used, without the socket library's own words."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, TimeoutError):
+        return "did not answer in time"
+    return str(error)
