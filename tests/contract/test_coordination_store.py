@@ -485,16 +485,12 @@ def test_a_lost_session_is_replaced_with_both_callbacks_around(run: Run) -> None
             assert store.session.state is SessionState.CONNECTED
             story.append("after")
 
-        def changed(state: SessionState) -> None:
-            # An engine with a link may lose that first.
-            if state is not SessionState.SUSPENDED:
-                story.append(state.value)
-
-        store.session.on_state(changed)
+        store.session.on_state(lambda state: story.append(state.value))
         store.session.on_replacement(before=before, after=after)
         await harness.expire(store)
         await until(lambda: "after" in story)
-        assert story == ["lost", "before", "connected", "after"]
+        # An engine with a link may lose that, and find another, before it learns of the end.
+        assert story[story.index("lost") :] == ["lost", "before", "connected", "after"]
         assert store.session.id not in (0, old_id)
         assert await store.exists("/e") is None
         assert events == []

@@ -70,7 +70,7 @@ _END_TIMEOUT_S: Final = 3.0
 # A read that breaks every link, because its answer is too long, must not do so for ever.
 _MAX_REPEATS: Final = 10
 _LAST_XID: Final = (1 << 31) - 1
-_SHORTEST_ATTEMPT_S: Final = 1.0
+_SHORTEST_ATTEMPT_S: Final = 0.5
 
 _T = TypeVar("_T")
 
@@ -138,7 +138,8 @@ class ZooKeeperSession:
         relative: Callable[[str], str],
     ) -> None:
         self._servers = servers
-        self._attempt_s = max(_SHORTEST_ATTEMPT_S, timeout_ms / 1000 / server_count)
+        # A silent link is given up with a third of the timeout left, which is for all servers.
+        self._attempt_s = max(_SHORTEST_ATTEMPT_S, timeout_ms / 3000 / server_count)
         self._timeout_ms = timeout_ms
         self._open_stream = open_stream
         self._clock = clock
