@@ -133,6 +133,10 @@ class Broker:
                 image=lambda: self._state.cache.image,
             )
         )
+        if engine.broker_id != base.settings.node.id:  # It was drawn.
+            settings = base.settings.with_id(engine.broker_id)
+            base = self._base = replace(base, settings=settings)
+        self.broker_id = engine.broker_id
         self._port = port = engine.port
         tasks = await enter(OwnedTasks(around.sleep))
 

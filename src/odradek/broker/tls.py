@@ -1,4 +1,4 @@
-"""The TLS contexts of a listener, made from its settings: of the broker, and of its peers' brokers.
+"""The TLS contexts of listeners, of the way to other brokers, and to ZooKeeper, from settings.
 
 A file must be a regular file of moderate size: clients that may change settings choose the path,
 and OpenSSL would wait for a pipe, or read a device, forever.
@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from odradek.broker.config.tls import TlsSettings
+from odradek.broker.config.zookeeper import ZooKeeperSettings
 from odradek.errors import ConfigError
 
-__all__ = ["check_material", "client_context", "server_context"]
+__all__ = ["check_material", "client_context", "server_context", "zookeeper_context"]
 
 _MAX_FILE_BYTES: Final = 4 << 20  # Far above any chain, and above all authorities of a system.
 
@@ -85,6 +86,40 @@ def check_material(settings: TlsSettings) -> None:
     if settings.keystore_location is not None or settings.keystore_key is not None:
         _load_key(context, settings)
     _load_trust(context, settings)
+
+
+def zookeeper_context(settings: ZooKeeperSettings) -> ssl.SSLContext | None:
+    """The context for connections to ZooKeeper; None: they are plain.
+
+    Raises:
+        ConfigError: A file cannot be read, is no PEM, or key and certificate do not match.
+    """
+    if not settings.tls_enabled:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = bool(settings.endpoint_identification)
+    versions = [_VERSIONS[name] for name in settings.enabled_protocols or _VERSIONS]
+    context.minimum_version = min(versions)
+    context.maximum_version = max(versions)
+    name, location = "zookeeper.ssl.cipher.suites", ",".join(settings.cipher_suites or ())
+    try:
+        if settings.cipher_suites:
+            context.set_ciphers(":".join(settings.cipher_suites))
+        name, location = "zookeeper.ssl.truststore.location", settings.truststore_location or ""
+        if location:
+            _check_file(location)
+            context.load_verify_locations(cafile=location)
+        else:
+            context.load_default_certs()
+        name, location = "zookeeper.ssl.keystore.location", settings.keystore_location or ""
+        if location:
+            password = settings.keystore_password
+            secret = password.reveal() if password is not None else ""
+            _check_file(location)
+            context.load_cert_chain(location, password=lambda: secret)
+    except (OSError, ValueError) as error:
+        raise ConfigError(name, location, f"cannot be used: {error}") from None
+    return context
 
 
 def _check_file(path: str) -> None:

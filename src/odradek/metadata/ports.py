@@ -373,6 +373,9 @@ ControlledShutdownCall: TypeAlias = Callable[[int, int], Awaitable[frozenset[Top
 class EnginePort(ControllerPort, Protocol):
     """The port as the broker that builds it sees it: it can lead to the active controller."""
 
+    # Called when the session of this broker is over: it is no longer registered.
+    on_session_lost: Callable[[], None]
+
     def use_controller(
         self, *, ask_isr: AskIsr | None, ask_producer_ids: AskProducerIds | None
     ) -> None:
@@ -386,6 +389,11 @@ class EnginePort(ControllerPort, Protocol):
 
 class MetadataEngine(Protocol):
     """The engine that one broker has opened: its ports, and the cluster that they lead to."""
+
+    @property
+    def broker_id(self) -> int:
+        """The id of this broker, which the cluster may have chosen."""
+        ...
 
     @property
     def cluster_id(self) -> str:

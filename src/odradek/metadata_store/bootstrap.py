@@ -1,13 +1,18 @@
-"""The first writes of a broker to a store: parent nodes, and the cluster's id."""
+"""The first writes of a broker to a store: parent nodes, the cluster's id, the broker's id."""
 
 from collections.abc import Callable
 
 from odradek.coordination.nodes import encode_cluster_id, parse_cluster_id
-from odradek.coordination.paths import CLUSTER_ID, INITIAL_PATHS, ancestors
-from odradek.coordination.store import CoordinationStore, Create
+from odradek.coordination.paths import (
+    BROKER_SEQUENCE_ID,
+    CLUSTER_ID,
+    INITIAL_PATHS,
+    ancestors,
+)
+from odradek.coordination.store import ANY_VERSION, CoordinationStore, Create
 from odradek.errors import ConnectionLost, NodeExists, NoNode
 
-__all__ = ["claim_cluster_id", "create_parents"]
+__all__ = ["claim_cluster_id", "create_parents", "draw_broker_id"]
 
 
 async def create_parents(store: CoordinationStore) -> None:
@@ -38,3 +43,14 @@ async def claim_cluster_id(store: CoordinationStore, new_id: Callable[[], str]) 
                 await store.multi([*parents, Create(CLUSTER_ID, encode_cluster_id(new_id()))])
             except (NodeExists, ConnectionLost):
                 continue
+
+
+async def draw_broker_id(store: CoordinationStore, reserved_max_id: int) -> int:
+    """An id above `reserved_max_id` that no broker has drawn before."""
+    while True:
+        try:
+            stat = await store.set(BROKER_SEQUENCE_ID, b"", ANY_VERSION)
+        except ConnectionLost:
+            await store.sync()  # Waits for a link. A number may be skipped.
+            continue
+        return reserved_max_id + stat.version

@@ -7,7 +7,7 @@ instead if the brokers' protocol has requests for them (08:K-3).
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from odradek.clock import Clock
 from odradek.coordination.nodes import (

@@ -13,16 +13,17 @@ from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.ports import ControlledShutdownCall
 from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents
-from odradek.metadata_store.broker_port import StoreControllerPort
+from odradek.metadata_store.broker_port import REGISTRATION_TIMEOUT_S, StoreControllerPort
 from odradek.metadata_store.feed import StoreFeed
 from odradek.metadata_store.persistence import StorePersistence
 
-__all__ = ["StoreEngine", "open_embedded", "open_session"]
+__all__ = ["StoreEngine", "build_engine", "open_embedded", "open_session"]
 
 
 class StoreEngine(NamedTuple):
     """`MetadataEngine` over a coordination store."""
 
+    broker_id: int
     cluster_id: str
     persistence: StorePersistence
     feed: StoreFeed
@@ -91,7 +92,7 @@ async def open_session(
     controlled_shutdown: ControlledShutdownCall,
     image: Callable[[], ClusterImage],
 ) -> AsyncIterator[StoreEngine]:
-    """The engine over a session with a store of any kind; the session is closed at the end.
+    """The engine over a session with an embedded store; the session is closed at the end.
 
     Args:
         store: The session of this broker alone.
@@ -106,16 +107,40 @@ async def open_session(
     """
     try:
         await create_parents(store)
-        port = StoreControllerPort(
-            store, broker_id, clock=clock, controlled_shutdown=controlled_shutdown
-        )
-        yield StoreEngine(
-            cluster_id=await claim_cluster_id(store, new_cluster_id),
-            persistence=StorePersistence(
-                store, broker_id, clock=clock, reregister=port.register_again
-            ),
-            feed=StoreFeed(store, clock=clock, broker_epoch=lambda: port.broker_epoch, image=image),
-            port=port,
+        yield build_engine(
+            store,
+            broker_id,
+            await claim_cluster_id(store, new_cluster_id),
+            clock=clock,
+            controlled_shutdown=controlled_shutdown,
+            image=image,
         )
     finally:
         await store.session.close()
+
+
+def build_engine(
+    store: CoordinationStore,
+    broker_id: int,
+    cluster_id: str,
+    *,
+    clock: Clock,
+    controlled_shutdown: ControlledShutdownCall,
+    image: Callable[[], ClusterImage],
+    registration_timeout_s: float = REGISTRATION_TIMEOUT_S,
+) -> StoreEngine:
+    """Builds the ports over a session; the arguments are those of the openers."""
+    port = StoreControllerPort(
+        store,
+        broker_id,
+        clock=clock,
+        controlled_shutdown=controlled_shutdown,
+        registration_timeout_s=registration_timeout_s,
+    )
+    return StoreEngine(
+        broker_id=broker_id,
+        cluster_id=cluster_id,
+        persistence=StorePersistence(store, broker_id, clock=clock, reregister=port.register_again),
+        feed=StoreFeed(store, clock=clock, broker_epoch=lambda: port.broker_epoch, image=image),
+        port=port,
+    )

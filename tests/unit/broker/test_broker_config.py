@@ -118,9 +118,7 @@ class TestNames:
             "zookeeper.connection.timeout.ms=18000\ngroup.initial.rebalance.delay.ms=0\n"
         )
 
-        assert load_broker_settings(str(file), {}, {}).warnings == (
-            "zookeeper.connection.timeout.ms: has no effect here",
-        )
+        assert load_broker_settings(str(file), {}, {}).warnings == ()
 
 
 REFUSED = [
@@ -128,9 +126,6 @@ REFUSED = [
     pytest.param({"num.partitions": "two"}, "num.partitions='two': expected a whole", id="number"),
     pytest.param(
         {"log.retention.hours": "0"}, "log.retention.hours='?0'?: must be -1 or", id="hours"
-    ),
-    pytest.param(
-        {"zookeeper.connect": "zk:2181"}, "ZooKeeper is not supported yet", id="zookeeper"
     ),
     pytest.param({"process.roles": "broker"}, "quorum is not supported yet", id="quorum"),
     pytest.param({"broker.id": "1", "node.id": "2"}, "node.id=2: broker.id is 1", id="two-ids"),

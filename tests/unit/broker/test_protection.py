@@ -20,10 +20,6 @@ _ELSEWHERE = {
     "config.providers",
     "connections.max.reauth.ms",
     "create.topic.policy.class.name",
-    "zookeeper.set.acl",
-    "zookeeper.ssl.client.enable",
-    "zookeeper.ssl.crl.enable",
-    "zookeeper.ssl.ocsp.enable",
 }
 
 
@@ -31,8 +27,14 @@ def test_every_key_of_kafkas_that_promises_protection_is_decided_on() -> None:
     protecting = {name for name in KAFKA_KEYS if name.startswith(PROTECTED_NAMESPACES)}
     decided = set(UNSERVED) | HARMLESS
     assert protecting - decided == protecting & set(BROKER_DEFINITION.keys)
-    # `super.users` and `allow.everyone…` are the authorizer's, which Kafka's list does not hold.
-    assert decided - protecting - _ELSEWHERE == {"super.users", "allow.everyone.if.no.acl.found"}
+    # Kafka's list does not hold these of its authorizer and of ZooKeeper's client.
+    assert decided - protecting - _ELSEWHERE == {
+        "allow.everyone.if.no.acl.found",
+        "super.users",
+        "zookeeper.sasl.client",
+        "zookeeper.sasl.client.username",
+        "zookeeper.sasl.clientconfig",
+    }
     assert not set(UNSERVED) & HARMLESS
     assert not decided & set(BROKER_DEFINITION.keys)
 

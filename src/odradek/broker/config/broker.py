@@ -8,6 +8,7 @@ promises protection which the broker does not provide prevents the start, too (`
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from odradek.broker.config.components import (
@@ -26,6 +27,7 @@ from odradek.broker.config.kafka_keys import KAFKA_KEYS
 from odradek.broker.config.protection import base_names, check_given_tls, check_protection
 from odradek.broker.config.tls import TlsSettings
 from odradek.broker.config.topic import TopicDefaults
+from odradek.broker.config.zookeeper import ZooKeeperSettings
 from odradek.config import Definition, Settings, SettingSource, UnknownKey, Value, parse_properties
 from odradek.config.declaration import LISTENER_PREFIX, environment_name
 from odradek.controller.config import LeaderBalanceConfig
@@ -39,6 +41,7 @@ __all__ = ["BROKER_COUNT", "BROKER_DEFINITION", "BrokerSettings", "load_broker_s
 
 BROKER_DEFINITION: Final = Definition(
     NodeSettings,
+    ZooKeeperSettings,
     NetworkConfig,
     TlsSettings,
     LogSettings,
@@ -79,6 +82,7 @@ class BrokerSettings:
     # For the operator, at the start: unknown names.
     warnings: tuple[str, ...]
     node: NodeSettings
+    zookeeper: ZooKeeperSettings
     network: NetworkConfig
     log: LogSettings
     cleaner: CleanerConfig
@@ -92,18 +96,27 @@ class BrokerSettings:
     observability: ObservabilitySettings
     leader_balance: LeaderBalanceConfig
     groups: GroupCoordinatorConfig
+    # The id of a broker that has none in its settings; None: not known yet, or not needed.
+    drawn_id: int | None = None
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "BrokerSettings":
+    def from_settings(cls, settings: Settings, drawn_id: int | None = None) -> "BrokerSettings":
         """Builds the parts.
+
+        Args:
+            drawn_id: The id that the broker uses if the settings have none.
 
         Raises:
             ConfigError: A combination of values does not work.
         """
+        node = settings.build(NodeSettings)
+        if drawn_id is not None and node.broker_id < 0:
+            node = replace(node, broker_id=drawn_id)
         built = cls(
             settings=settings,
             warnings=tuple(map(_warning, settings.unknown)),
-            node=settings.build(NodeSettings),
+            node=node,
+            zookeeper=settings.build(ZooKeeperSettings),
             network=settings.build(NetworkConfig),
             log=settings.build(LogSettings),
             cleaner=settings.build(CleanerConfig),
@@ -117,6 +130,7 @@ class BrokerSettings:
             observability=settings.build(ObservabilitySettings),
             leader_balance=settings.build(LeaderBalanceConfig),
             groups=settings.build(GroupCoordinatorConfig),
+            drawn_id=drawn_id,
         )
         built._check_ids()
         built._check_listeners()
@@ -183,7 +197,11 @@ class BrokerSettings:
             assert isinstance(old, int)
             assert isinstance(new, int)
             check_resize(name, old, new)
-        return BrokerSettings.from_settings(changed)
+        return BrokerSettings.from_settings(changed, self.drawn_id)
+
+    def with_id(self, broker_id: int) -> "BrokerSettings":
+        """The settings with the id that the broker has drawn."""
+        return BrokerSettings.from_settings(self.settings, broker_id)
 
     def rows(self) -> list[ConfigRow]:
         """Every key of this broker, for DescribeConfigs."""
@@ -218,6 +236,22 @@ class BrokerSettings:
                 raise ConfigError(
                     level.name, level.value, f"broker.id is {given[level.source]}; set one of them"
                 )
+        if self.zookeeper.connect is None or self.drawn_id is not None:
+            return
+        node = self.node
+        if node.id_generation_enabled and node.broker_id > node.reserved_max_id:
+            raise ConfigError(
+                "broker.id",
+                node.broker_id,
+                f"above reserved.broker.max.id = {node.reserved_max_id} ids are drawn by brokers"
+                " that have none; take a smaller one, or raise reserved.broker.max.id",
+            )
+        if not node.id_generation_enabled and node.broker_id < 0:
+            raise ConfigError(
+                "broker.id",
+                node.broker_id,
+                "broker.id.generation.enable=false: give the broker an id from 0 on",
+            )
 
     def _check_listeners(self) -> None:
         network = self.network

@@ -55,7 +55,8 @@ class NodeSettings:
         default=-1,
         at_least=-1,
         synonyms=(synonym("node.id"),),
-        doc="The broker's number in its cluster; -1: chosen, which is 0 for a single broker.",
+        doc="The broker's number in its cluster; -1: chosen, which is 0 for a single broker, and a "
+        "number above `reserved.broker.max.id` on ZooKeeper.",
     )
     rack: str | None = key(
         "broker.rack",
@@ -63,12 +64,16 @@ class NodeSettings:
         default=None,
         doc="The broker's rack; replicas of a partition are spread over racks.",
     )
-    zookeeper_connect: str | None = key(
-        "zookeeper.connect",
-        kind=Kind.STRING,
-        default=None,
-        checks=(_NotOffered("ZooKeeper is not supported yet: metadata is kept in log.dirs"),),
-        doc="ZooKeeper is not supported yet; a broker with this key refuses to start.",
+    id_generation_enabled: bool = key(
+        "broker.id.generation.enable",
+        default=True,
+        doc="Whether a broker on ZooKeeper that has no `broker.id` draws one.",
+    )
+    reserved_max_id: int = key(
+        "reserved.broker.max.id",
+        default=1000,
+        at_least=0,
+        doc="The largest `broker.id` on ZooKeeper; larger ones are drawn by brokers without one.",
     )
     process_roles: tuple[str, ...] | None = key(
         "process.roles",

@@ -49,6 +49,8 @@ PROTECTED_NAMESPACES: Final = (
     "security.",
     "ssl.",
     "super.",
+    "zookeeper.sasl.",
+    "zookeeper.ssl.",
 )
 
 _OR_NETWORK: Final = (
@@ -162,15 +164,25 @@ UNSERVED: Final[Mapping[str, Unserved]] = {
         ),
         _unserved(_NO_SASL),
     ),
-    # These demand the protection of a ZooKeeper, and there is none.
+    **dict.fromkeys(
+        ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable"),
+        _unserved(
+            "whether a ZooKeeper server's certificate was revoked is not checked; remove it, and"
+            " replace the trusted certificates when one is",
+            "false",
+        ),
+    ),
     **dict.fromkeys(
         (
-            "zookeeper.set.acl",
-            "zookeeper.ssl.client.enable",
-            "zookeeper.ssl.crl.enable",
-            "zookeeper.ssl.ocsp.enable",
+            "zookeeper.sasl.client",
+            "zookeeper.sasl.client.username",
+            "zookeeper.sasl.clientconfig",
         ),
-        _unserved("the store is the broker's own, not a ZooKeeper; remove it", "false"),
+        _unserved(
+            "SASL is not spoken with ZooKeeper; remove it, and use a certificate:"
+            " zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location",
+            "false",
+        ),
     ),
 }
 
@@ -202,6 +214,7 @@ HARMLESS: Final = frozenset(
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
     sasl.server.max.receive.size
     ssl.protocol
+    zookeeper.ssl.protocol
     """.split()  # noqa: SIM905 - as in `kafka_keys`
 )
 

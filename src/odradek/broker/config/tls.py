@@ -12,10 +12,11 @@ from typing import Final
 from odradek.config import EachOneOf, Kind, NonEmpty, Password, Update, key
 from odradek.errors import ConfigError
 
-__all__ = ["TlsSettings"]
+__all__ = ["CONVERSIONS", "TLS_VERSIONS", "TlsSettings"]
 
-_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
-_CONVERSIONS: Final = {
+TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+# The commands that convert what only Java reads; IN is the file.
+CONVERSIONS: Final = {
     "JKS": "keytool -importkeystore -srckeystore IN -destkeystore store.p12 -deststoretype PKCS12 "
     "&& openssl pkcs12 -in store.p12 -out store.pem -nodes",
     "PKCS12": "openssl pkcs12 -in IN -out store.pem -nodes",
@@ -109,8 +110,8 @@ class TlsSettings:
     )
     enabled_protocols: tuple[str, ...] = key(
         "ssl.enabled.protocols",
-        default=_VERSIONS,
-        checks=(NonEmpty(), EachOneOf(_VERSIONS)),
+        default=TLS_VERSIONS,
+        checks=(NonEmpty(), EachOneOf(TLS_VERSIONS)),
         dynamic=Update.PER_BROKER,
         per_listener=True,
         doc="Versions of TLS that are spoken; older ones are unsafe and not offered.",
@@ -178,7 +179,7 @@ class TlsSettings:
 
 
 def _check_format(store: str, store_type: str, location: str | None) -> None:
-    conversion = _CONVERSIONS.get(store_type)
+    conversion = CONVERSIONS.get(store_type)
     if conversion is not None:
         command = conversion.replace("IN", location or "IN")
         raise ConfigError(f"{store}.type", store_type, f"only PEM is read; convert it: {command}")

@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 
+from odradek.broker.identity import check_owner, find_owner
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.state import State
 from odradek.broker.peers.connections import PeerConnections
 from odradek.broker.peers.control_channel import WireChannel
 from odradek.broker.publisher import Publisher
+from odradek.broker.tls import zookeeper_context
 from odradek.controller import ControlChannel, Controller, ControllerConfig, LocalChannel
 from odradek.files import make_directories
 from odradek.metadata.image import ClusterImage, LiveBroker
@@ -28,7 +30,9 @@ async def open_metadata(
     controlled_shutdown: ControlledShutdownCall,
     image: Callable[[], ClusterImage],
 ) -> AsyncIterator[MetadataEngine]:
-    """Opens the engine in the first data directory; it is closed on exit.
+    """Opens the engine of the settings: on ZooKeeper, or in the first data directory.
+
+    It is closed on exit.
 
     Args:
         executor: Runs blocking calls.
@@ -37,12 +41,19 @@ async def open_metadata(
 
     Raises:
         LogDirLockedError: Another process uses the directory.
+        ConfigError: ZooKeeper cannot be reached, or has another cluster.
         OdradekError: The files of the engine are damaged.
     """
     around = base.around
     directory = base.settings.log.log_dirs[0]
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(executor, make_directories, around.disk, directory)
+    if base.settings.zookeeper.connect is not None:
+        async with _on_zookeeper(
+            base, executor, controlled_shutdown=controlled_shutdown, image=image
+        ) as engine:
+            yield engine
+        return
     async with around.open_store(
         directory,
         base.settings.node.id,
@@ -53,6 +64,62 @@ async def open_metadata(
         controlled_shutdown=controlled_shutdown,
         image=image,
     ) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def _on_zookeeper(
+    base: Base,
+    executor: Executor,
+    *,
+    controlled_shutdown: ControlledShutdownCall,
+    image: Callable[[], ClusterImage],
+) -> AsyncIterator[MetadataEngine]:
+    # Brokers without ZooKeeper do not import its client.
+    from odradek.metadata_store.zookeeper import (
+        ZooKeeperConfig,
+        open_zookeeper,
+        parse_connect_string,
+    )
+
+    settings, around = base.settings, base.around
+    ensemble = parse_connect_string(settings.zookeeper.connect or "")
+    directories = settings.log.log_dirs
+    owner = await asyncio.get_running_loop().run_in_executor(
+        executor, find_owner, directories, around.disk
+    )
+
+    def new_cluster_id() -> str:
+        # An ensemble that has lost its nodes, or another one, must not get a second cluster.
+        check_owner(owner, None, str(ensemble))
+        return uuid_text(around.new_uuid())
+
+    broker_id: int | None = settings.node.broker_id
+    if settings.node.broker_id < 0:
+        broker_id = None if owner is None else owner.broker_id
+    async with open_zookeeper(
+        ZooKeeperConfig(
+            ensemble=ensemble,
+            session_timeout_ms=settings.zookeeper.session_timeout_ms,
+            connection_timeout_ms=settings.zookeeper.first_link_timeout_ms,
+            max_in_flight=settings.zookeeper.max_in_flight,
+            has_acl=settings.zookeeper.set_acl,
+            tls=zookeeper_context(settings.zookeeper),
+        ),
+        directories[0],
+        broker_id,
+        reserved_max_id=settings.node.reserved_max_id,
+        clock=around.clock,
+        random=around.random,
+        sleep=around.sleep,
+        disk=around.disk,
+        executor=executor,
+        metrics=base.metrics,
+        new_cluster_id=new_cluster_id,
+        controlled_shutdown=controlled_shutdown,
+        image=image,
+    ) as engine:
+        check_owner(owner, engine.cluster_id, str(ensemble))
         yield engine
 
 

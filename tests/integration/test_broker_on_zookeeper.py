@@ -1,0 +1,189 @@
+"""One broker whose metadata is in a real ZooKeeper: served, killed, refused."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+from uuid import uuid4
+
+import pytest
+
+from odradek.broker.broker import Broker
+from odradek.broker.config import load_broker_settings
+from odradek.clock import SystemClock
+from odradek.coordination.store import CoordinationStore
+from odradek.coordination.zookeeper.client import ZooKeeperConfig, open_store
+from odradek.coordination.zookeeper.saved_session import SESSION_FILE
+from odradek.coordination.zookeeper.servers import parse_connect_string
+from odradek.errors import ConfigError, LogDirLockedError, NodeExists
+from tests.integration.test_broker_restart import create_topic, produce, read_all
+from tests.support.odradek_broker import running_odradek
+from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeperProcess
+
+_T = TypeVar("_T")
+
+# Longer than any test: a former session that is not ended would be waited for, and be seen.
+PATIENT = {"zookeeper.session.timeout.ms": "60000", "zookeeper.connection.timeout.ms": "30000"}
+
+
+@pytest.fixture
+def connect(zookeeper: ZooKeeperProcess) -> str:
+    """A chroot of the test's own, which does not exist yet."""
+    return f"{zookeeper.address}/{uuid4().hex}/kafka"
+
+
+def in_zookeeper(connect: str, work: Callable[[CoordinationStore], Awaitable[_T]]) -> _T:
+    """What some work on the nodes gives, in a session of its own."""
+
+    async def main() -> _T:
+        config = ZooKeeperConfig(ensemble=parse_connect_string(connect))
+        async with open_store(config, clock=SystemClock(), random=Random(1)) as store:
+            return await work(store)
+
+    return asyncio.run(main())
+
+
+def node(connect: str, path: str) -> dict[str, object]:
+    async def read(store: CoordinationStore) -> dict[str, object]:
+        data, _ = await store.get(path)
+        found: dict[str, object] = json.loads(data or b"null")
+        return found
+
+    return in_zookeeper(connect, read)
+
+
+def broker_of(connect: str, data: Path, **settings: str) -> Broker:
+    given = {
+        "zookeeper.connect": connect,
+        "log.dirs": str(data),
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        **PATIENT,
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+    return Broker(load_broker_settings(None, given, {}))
+
+
+async def refused(broker: Broker) -> Exception:
+    try:
+        await broker.start()
+    except (ConfigError, NodeExists, LogDirLockedError) as error:
+        return error
+    await broker.stop()
+    raise AssertionError("the broker started")
+
+
+@pytest.mark.slow
+def test_a_killed_broker_is_back_at_once_with_all_that_it_acknowledged(
+    connect: str, tmp_path: Path
+) -> None:
+    """15:KAFKA-7165: the node of the former life is not taken for that of another broker."""
+    settings = {"zookeeper.connect": connect, "broker.id": "0", **PATIENT}
+    values = [b"%d" % number for number in range(300)]
+    with running_odradek(tmp_path, settings) as broker:
+        create_topic(broker.bootstrap, "kept", {"cleanup.policy": "compact,delete"})
+        acknowledged = produce(broker.bootstrap, "kept", values)
+        broker.kill()
+    first = node(connect, "/brokers/ids/0")
+    assert (tmp_path / "logs" / SESSION_FILE).stat().st_mode & 0o777 == 0o600
+    with running_odradek(tmp_path, settings) as broker:
+        assert "of a former life" in broker.log()
+        acknowledged |= produce(broker.bootstrap, "kept", values)
+        assert len(acknowledged) == 600
+        assert read_all(broker.bootstrap, "kept", 600) == acknowledged
+        second = node(connect, "/brokers/ids/0")
+        page = broker.metrics()
+    assert second["version"] == 5
+    assert second["endpoints"] != first["endpoints"]
+    assert node(connect, "/controller_epoch") == 2
+    assert node(connect, "/brokers/topics/kept/partitions/0/state")["isr"] == [0]
+    assert node(connect, "/config/topics/kept")["config"] == {"cleanup.policy": "compact,delete"}
+    assert 'kafka_server_sessionexpirelistener_sessionstate{state="CONNECTED"} 1' in page
+    assert "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms" in page
+    # The stop in order ended its session: nothing is left, neither here nor there.
+    assert not (tmp_path / "logs" / SESSION_FILE).exists()
+
+    async def live(store: CoordinationStore) -> list[str]:
+        return (await store.children("/brokers/ids"))[0]
+
+    assert in_zookeeper(connect, live) == []
+
+
+def test_an_id_is_drawn_and_kept(connect: str, tmp_path: Path) -> None:
+    async def main() -> list[int]:
+        ids: list[int] = []
+        for name in ("a", "b", "a"):
+            broker = broker_of(connect, tmp_path / name)
+            await broker.start()
+            ids.append(broker.broker_id)
+            assert broker.settings.node.id == broker.broker_id
+            await broker.stop()
+        return ids
+
+    assert asyncio.run(main()) == [1001, 1002, 1001]
+    assert "broker.id=1001" in (tmp_path / "a" / "meta.properties").read_text()
+
+
+def test_a_taken_id_is_refused(connect: str, tmp_path: Path) -> None:
+    async def main() -> Exception:
+        first = broker_of(connect, tmp_path / "a", broker_id="3")
+        await first.start()
+        try:
+            # It waits as long as its own session would last: shorter ones are for tests.
+            second = broker_of(
+                connect, tmp_path / "b", broker_id="3", zookeeper_session_timeout_ms="200"
+            )
+            return await refused(second)
+        finally:
+            await first.stop()
+
+    assert "another broker with id 3 stays registered; give each" in str(asyncio.run(main()))
+
+
+def test_another_cluster_is_refused(connect: str, tmp_path: Path) -> None:
+    async def main() -> tuple[str, str]:
+        broker = broker_of(connect, tmp_path, broker_id="0")
+        await broker.start()
+        await broker.stop()
+        fresh = await refused(broker_of(f"{connect}/typo", tmp_path, broker_id="0"))
+        other = broker_of(f"{connect}/other", tmp_path / "other", broker_id="0")
+        await other.start()
+        await other.stop()
+        return str(fresh), str(
+            await refused(broker_of(f"{connect}/other", tmp_path, broker_id="0"))
+        )
+
+    fresh, other = asyncio.run(main())
+    assert "INCONSISTENT_CLUSTER_ID" in fresh
+    assert "ZooKeeper has no cluster; correct servers and path" in fresh
+    assert "ZooKeeper has cluster.id=" in other
+
+    async def names(store: CoordinationStore) -> list[str]:
+        return (await store.children("/"))[0]
+
+    assert "cluster" not in in_zookeeper(f"{connect}/typo", names)
+
+
+def test_no_zookeeper_is_refused_with_the_servers(tmp_path: Path) -> None:
+    dead = f"127.0.0.1:{free_port()},localhost:{free_port()}"
+    broker = broker_of(dead, tmp_path, zookeeper_connection_timeout_ms="300")
+    error = asyncio.run(refused(broker))
+
+    assert isinstance(error, ConfigError)
+    assert (error.key, error.value) == ("zookeeper.connect", dead)
+    assert "no server gave a session within zookeeper.connection.timeout.ms = 300" in error.why
+    assert "refused" in error.why
+
+
+def test_a_directory_in_use_is_refused(connect: str, tmp_path: Path) -> None:
+    async def main() -> Exception:
+        first = broker_of(connect, tmp_path, broker_id="0")
+        await first.start()
+        try:
+            return await refused(broker_of(connect, tmp_path, broker_id="0"))
+        finally:
+            await first.stop()
+
+    assert isinstance(asyncio.run(main()), LogDirLockedError)
