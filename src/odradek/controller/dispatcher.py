@@ -11,6 +11,7 @@ from typing import assert_never
 
 from odradek.controller.broker_handlers import BrokerHandlers
 from odradek.controller.events import (
+    AlterPartitionReassignments,
     AutoPreferredReplicaLeaderElection,
     BrokerChange,
     BrokerModifications,
@@ -27,6 +28,8 @@ from odradek.controller.events import (
     ListPartitionReassignments,
     LogDirEventNotification,
     PartitionModifications,
+    PartitionReassignmentIsrChange,
+    PartitionReassignmentRequested,
     PreferredReplicaElectionRequested,
     ReplicaLeaderElection,
     ShutdownEventThread,
@@ -40,6 +43,7 @@ from odradek.controller.events import (
 from odradek.controller.leader_handlers import LeaderHandlers
 from odradek.controller.leadership import Leadership
 from odradek.controller.machine_driver import MachineDriver
+from odradek.controller.reassignment_driver import Reassignments
 from odradek.controller.topic_deletion_driver import TopicDeletions
 from odradek.controller.topic_handlers import TopicHandlers
 from odradek.errors import ApiError, ControllerMoved, ErrorCode, InvariantViolation
@@ -60,6 +64,7 @@ class EventDispatcher:
         deletion: Handles events about deletions.
         brokers: Handles events about brokers.
         leaders: Handles events that move leadership.
+        reassignments: Handles events about moving replicas.
         on_deletion_step: Called when a broker's answer on deleted replicas was handled.
     """
 
@@ -71,6 +76,7 @@ class EventDispatcher:
         deletion: TopicDeletions,
         brokers: BrokerHandlers,
         leaders: LeaderHandlers,
+        reassignments: Reassignments,
         *,
         on_deletion_step: Callable[[], None],
     ) -> None:
@@ -80,6 +86,7 @@ class EventDispatcher:
         self._deletion = deletion
         self._brokers = brokers
         self._leaders = leaders
+        self._reassignments = reassignments
         self._on_deletion_step = on_deletion_step
 
     async def process(self, event: ControllerEvent) -> None:
@@ -125,6 +132,7 @@ class EventDispatcher:
                 | DeleteTopics(reply=reply)
                 | ReplicaLeaderElection(reply=reply)
                 | ControlledShutdown(reply=reply)
+                | AlterPartitionReassignments(reply=reply)
                 | ListPartitionReassignments(reply=reply)
                 | ControllerResignation(reply=reply)
             ):
@@ -164,6 +172,10 @@ class EventDispatcher:
                     event.broker_id, event.request_error, event.partition_errors
                 )
                 self._on_deletion_step()
+            case PartitionReassignmentRequested():
+                await self._reassignments.process_stored()
+            case PartitionReassignmentIsrChange(tp=tp):
+                await self._reassignments.process_isr_change(tp)
             case PreferredReplicaElectionRequested():
                 await self._leaders.process_stored_election()
             case UncleanLeaderElectionEnable():
@@ -185,6 +197,7 @@ class EventDispatcher:
         | ReplicaLeaderElection
         | ControlledShutdown
         | ControllerResignation
+        | AlterPartitionReassignments
         | ListPartitionReassignments,
     ) -> None:
         match event:
@@ -208,6 +221,12 @@ class EventDispatcher:
                 )
             case ControllerResignation():
                 event.reply.complete(await self._leadership.give_up())
+            case AlterPartitionReassignments(targets=targets):
+                event.reply.complete(
+                    await self._reassignments.alter(
+                        targets, allows_other_count=event.allows_other_count
+                    )
+                )
             case ListPartitionReassignments(partitions=partitions):
                 event.reply.complete(self._leaders.list_reassignments(partitions))
             case _:

@@ -18,7 +18,7 @@ module starts and stops them, and turns the calls of request handlers into event
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
@@ -31,6 +31,7 @@ from odradek.controller.context import ControllerContext
 from odradek.controller.dispatcher import EventDispatcher
 from odradek.controller.event_manager import EVENT_TASK_NAME, EventManager
 from odradek.controller.events import (
+    AlterPartitionReassignments,
     ControlledShutdown,
     ControllerActivity,
     ControllerEvent,
@@ -48,6 +49,7 @@ from odradek.controller.events import (
 from odradek.controller.leader_handlers import LeaderHandlers
 from odradek.controller.leadership import Leadership
 from odradek.controller.machine_driver import MachineDriver
+from odradek.controller.reassignment_driver import Reassignments
 from odradek.controller.senders import Senders
 from odradek.controller.stats import ControllerStats, register_gauges, remove_gauges
 from odradek.controller.topic_deletion_driver import TopicDeletions
@@ -59,6 +61,7 @@ from odradek.metadata.admin_requests import (
     ElectionOutcome,
     NewPartitions,
     NewTopic,
+    ReassignmentOutcome,
     TopicResult,
 )
 from odradek.metadata.ports import (
@@ -92,7 +95,7 @@ class Controller:
         name_prefix: Put before the senders' task names.
     """
 
-    # Long because it connects eight parts: which of them knows which is read in one place.
+    # Long because it connects nine parts: which of them knows which is read in one place.
     def __init__(
         self,
         broker_id: int,
@@ -149,8 +152,13 @@ class Controller:
                 new_topic_id=lambda: uuid.UUID(bytes=random.randbytes(16), version=4),
             ),
         )
+        self._reassignments = Reassignments(
+            self._machines,
+            self._deletion,
+            follow_topic=self._topics.process_partition_modifications,
+        )
         self._brokers = BrokerHandlers(
-            self._machines, self._deletion, channels=self._senders.active
+            self._machines, self._deletion, self._reassignments, channels=self._senders.active
         )
         leaders = LeaderHandlers(self._machines, self._config.leader_balance)
         self._leadership = Leadership(
@@ -161,6 +169,7 @@ class Controller:
             self._topics,
             self._deletion,
             leaders,
+            self._reassignments,
             self._senders,
             open_senders=self._open_senders,
             balance=self._config.leader_balance,
@@ -172,6 +181,7 @@ class Controller:
             self._deletion,
             self._brokers,
             leaders,
+            self._reassignments,
             on_deletion_step=lambda: self.on_deletion_step(),
         )
         register_gauges(
@@ -273,6 +283,24 @@ class Controller:
             lambda reply: ReplicaLeaderElection(
                 partitions, election_type, ElectionTrigger.ADMIN_CLIENT, reply
             )
+        )
+
+    async def alter_reassignments(
+        self,
+        targets: Mapping[TopicPartition, tuple[int, ...] | None],
+        *,
+        allows_other_count: bool = True,
+    ) -> dict[TopicPartition, ReassignmentOutcome]:
+        """Begins, overrides and, where the target is None, cancels moves of replicas.
+
+        Success means: stored, and announced to the brokers. The move ends by itself, when its new
+        replicas are in the ISR.
+
+        Raises:
+            ApiError: NOT_CONTROLLER.
+        """
+        return await self._request(
+            lambda reply: AlterPartitionReassignments(targets, allows_other_count, reply)
         )
 
     async def list_reassignments(

@@ -14,6 +14,9 @@ TOPIC_CHANGE                             TopicChange, PartitionModifications,
                                          CreateTopics, CreatePartitions
 TOPIC_DELETION                           TopicDeletion, DeleteTopics,
                                          TopicDeletionStopReplicaResponseReceived
+ALTER_PARTITION_REASSIGNMENT             AlterPartitionReassignments,
+                                         PartitionReassignmentRequested,
+                                         PartitionReassignmentIsrChange
 AUTO_LEADER_BALANCE                      AutoPreferredReplicaLeaderElection
 MANUAL_LEADER_BALANCE                    ReplicaLeaderElection,
                                          PreferredReplicaElectionRequested
@@ -43,6 +46,7 @@ from odradek.metadata.admin_requests import (
     ElectionOutcome,
     NewPartitions,
     NewTopic,
+    ReassignmentOutcome,
     TopicResult,
 )
 from odradek.metadata.ports import Fence
@@ -52,6 +56,7 @@ from odradek.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
 
 __all__ = [
+    "AlterPartitionReassignments",
     "AutoPreferredReplicaLeaderElection",
     "BrokerChange",
     "BrokerModifications",
@@ -70,6 +75,8 @@ __all__ = [
     "ListPartitionReassignments",
     "LogDirEventNotification",
     "PartitionModifications",
+    "PartitionReassignmentIsrChange",
+    "PartitionReassignmentRequested",
     "PreferredReplicaElectionRequested",
     "ReplicaLeaderElection",
     "Reply",
@@ -196,6 +203,21 @@ class PreferredReplicaElectionRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionReassignmentRequested:
+    """A tool requested reassignments by writing a node."""
+
+    state: ClassVar = ControllerActivity.ALTER_PARTITION_REASSIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignmentIsrChange:
+    """The state of a partition was written that may be moving."""
+
+    state: ClassVar = ControllerActivity.ALTER_PARTITION_REASSIGNMENT
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
 class IsrChangeNotification:
     state: ClassVar = ControllerActivity.ISR_CHANGE
 
@@ -254,6 +276,14 @@ class DeleteTopics:
     state: ClassVar = ControllerActivity.TOPIC_DELETION
     topics: Sequence[str]
     reply: Reply[list[DeletedTopic]]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionReassignments:
+    state: ClassVar = ControllerActivity.ALTER_PARTITION_REASSIGNMENT
+    targets: Mapping[TopicPartition, tuple[int, ...] | None]  # None: cancel.
+    allows_other_count: bool  # Whether the number of replicas may change.
+    reply: Reply[dict[TopicPartition, ReassignmentOutcome]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +347,8 @@ ControllerEvent: TypeAlias = (
     | PartitionModifications
     | TopicDeletion
     | PreferredReplicaElectionRequested
+    | PartitionReassignmentRequested
+    | PartitionReassignmentIsrChange
     | IsrChangeNotification
     | LogDirEventNotification
     | LeaderAndIsrResponseReceived
@@ -325,6 +357,7 @@ ControllerEvent: TypeAlias = (
     | CreateTopics
     | CreatePartitions
     | DeleteTopics
+    | AlterPartitionReassignments
     | ListPartitionReassignments
     | ReplicaLeaderElection
     | ControlledShutdown

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import contextmanager
 from typing import TypeAlias, TypeVar
 
-from odradek.controller import partition_machine, replica_machine
+from odradek.controller import partition_machine, reassignment, replica_machine
 from odradek.controller.context import (
     ControllerContext,
     PartitionAndReplica,
@@ -187,7 +187,21 @@ class MachineDriver:
         self, partitions: list[TopicPartition], results: dict[TopicPartition, PartitionResult]
     ) -> list[TopicPartition]:
         """Reads partitions that got no leader; returns those to decide again."""
-        again: list[TopicPartition] = []
+        changed, failures = await self.refresh(partitions)
+        results.update(failures)
+        return changed
+
+    async def refresh(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[list[TopicPartition], dict[TopicPartition, StateChangeFailed]]:
+        """Reads leader and ISR, and leaves watches on them.
+
+        Returns:
+            The partitions whose state was another than the context knew, and now does; and those
+            that a later controller has written.
+        """
+        changed: list[TopicPartition] = []
+        failures: dict[TopicPartition, StateChangeFailed] = {}
         for start in range(0, len(partitions), MAX_PIPELINED):
             portion = partitions[start : start + MAX_PIPELINED]
             states = await asyncio.gather(
@@ -201,13 +215,41 @@ class MachineDriver:
                 if found is None or found == self.context.partition_leadership.get(tp):
                     continue
                 if found.controller_epoch > self.context.controller_epoch:
-                    results[tp] = StateChangeFailed(
+                    failures[tp] = StateChangeFailed(
                         f"{tp}: written by a controller of epoch {found.controller_epoch}"
                     )
                     continue
                 self.context.partition_leadership[tp] = found
-                again.append(tp)
-        return again
+                changed.append(tp)
+        return changed, failures
+
+    async def raise_leader_epochs(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, PartitionResult]:
+        """Raises leader epochs, and announces them with the replicas as the context has them.
+
+        A replica that is being added is announced as new: it may be made in any directory.
+        """
+        context = self.context
+        remaining = [tp for tp in partitions if tp in context.partition_leadership]
+        results: dict[TopicPartition, PartitionResult] = {}
+        for _ in range(MAX_ROUNDS):
+            outcome = await self.commit(reassignment.decide_epoch_bump(context, remaining))
+            for committed in outcome.committed:
+                assert isinstance(committed.change, PartitionChanged)
+                tp = committed.change.tp
+                results[tp] = context.partition_leadership[tp].leader_and_isr
+            remaining = self._learn(outcome, results)
+            if not remaining:
+                break
+        results.update((tp, StateChangeFailed(f"{tp}: changes all the time")) for tp in remaining)
+        self._log_failures(e for e in results.values() if isinstance(e, Exception))
+        with self._announcement() as batch:
+            async for portion in _in_turns(list(results)):
+                for tp in portion:
+                    if isinstance(results[tp], LeaderAndIsr):
+                        reassignment.announce_replicas(context, batch, tp)
+        return results
 
     def _count_unclean(
         self, decision: partition_machine.OnlineDecision, outcome: CommitOutcome

@@ -28,6 +28,7 @@ from odradek.metadata.admin_requests import (
     ElectionOutcome,
     NewPartitions,
     NewTopic,
+    ReassignmentOutcome,
     TopicResult,
 )
 from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigEdit, QuotaSet
@@ -354,6 +355,15 @@ class ControllerApi(Protocol):
         self, partitions: Sequence[TopicPartition] | None, election_type: ElectionType
     ) -> Mapping[TopicPartition, ElectionOutcome]:
         """Elects leaders. None means all partitions; then only those in need have a result."""
+        ...
+
+    async def alter_reassignments(
+        self,
+        targets: Mapping[TopicPartition, tuple[int, ...] | None],
+        *,
+        allows_other_count: bool = True,
+    ) -> Mapping[TopicPartition, ReassignmentOutcome]:
+        """Begins, overrides and, where the target is None, cancels moves of replicas."""
         ...
 
     async def list_reassignments(

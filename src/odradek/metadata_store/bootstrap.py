@@ -1,13 +1,18 @@
-"""The first writes of a broker to a store: parent nodes, and the cluster's id."""
+"""The first writes of a broker to a store: parent nodes, the cluster's id, its features."""
 
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 
-from odradek.coordination.nodes import encode_cluster_id, parse_cluster_id
-from odradek.coordination.paths import CLUSTER_ID, INITIAL_PATHS, ancestors
+from odradek.coordination.nodes import FeatureNode, encode_cluster_id, parse_cluster_id
+from odradek.coordination.paths import CLUSTER_ID, FEATURE, INITIAL_PATHS, ancestors
 from odradek.coordination.store import CoordinationStore, Create
-from odradek.errors import ConnectionLost, NodeExists, NoNode
+from odradek.errors import BadNodeData, BadVersion, ConnectionLost, NodeExists, NoNode
+from odradek.metadata.ports import Fence
 
-__all__ = ["claim_cluster_id", "create_parents"]
+__all__ = ["claim_cluster_id", "create_parents", "enable_features"]
+
+logger = logging.getLogger(__name__)
 
 
 async def create_parents(store: CoordinationStore) -> None:
@@ -38,3 +43,35 @@ async def claim_cluster_id(store: CoordinationStore, new_id: Callable[[], str]) 
                 await store.multi([*parents, Create(CLUSTER_ID, encode_cluster_id(new_id()))])
             except (NodeExists, ConnectionLost):
                 continue
+
+
+async def enable_features(store: CoordinationStore, fence: Fence) -> None:
+    """Writes /feature as a controller of Kafka 3.9 does: enabled, with the levels it has.
+
+    A node that cannot be read stays as it is, and one line tells so.
+
+    Raises:
+        ControllerMoved: The fence failed.
+    """
+    while True:
+        try:
+            try:
+                data, stat = await store.get(FEATURE)
+                found = FeatureNode.parse(data)
+            except NoNode:
+                await store.create(FEATURE, FeatureNode({}).encode(), fence=fence)
+                return
+            except BadNodeData as error:
+                logger.warning("%s is ignored: %s", FEATURE, error)
+                return
+            wanted = replace(
+                found,
+                levels=found.levels if found.is_enabled else {},
+                is_enabled=True,
+                version=FeatureNode({}).version,
+            )
+            if wanted != found:
+                await store.set(FEATURE, wanted.encode(), stat.version, fence=fence)
+        except (NodeExists, NoNode, BadVersion):
+            continue  # Another writer came in between: look again.
+        return

@@ -61,6 +61,7 @@ from odradek.metadata.ports import (
     LeadershipWon,
     PersistenceEvent,
 )
+from odradek.metadata_store.bootstrap import enable_features
 from odradek.metadata_store.reads import StoreReader
 from odradek.metadata_store.writes import StoreWriter
 from odradek.model import NO_CONTROLLER
@@ -280,6 +281,7 @@ class StorePersistence:
             raise ControllerMoved("only the controller loads its state")
         try:
             if hint is None:
+                await enable_features(self._store, leadership.fence)
                 return await self._reader.load_all(leadership.fence)
             return await self._reader.load(hint, leadership.fence)
         except SessionExpired as error:
