@@ -46,7 +46,13 @@ from odradek.controller.machine_driver import MachineDriver
 from odradek.controller.reassignment_driver import Reassignments
 from odradek.controller.topic_deletion_driver import TopicDeletions
 from odradek.controller.topic_handlers import TopicHandlers
-from odradek.errors import ApiError, ControllerMoved, ErrorCode, InvariantViolation
+from odradek.errors import (
+    ApiError,
+    ControllerMoved,
+    ErrorCode,
+    InvariantViolation,
+    StoreUnreachable,
+)
 from odradek.metadata.admin_requests import ElectionOutcome
 
 __all__ = ["EventDispatcher"]
@@ -99,7 +105,11 @@ class EventDispatcher:
         except ControllerMoved as error:
             logger.info("not controller any more: %s", error)
             self._fail(event, _not_controller())
+            fence = self._machines.context.fence
             await self._leadership.resign()
+            if isinstance(error, StoreUnreachable):
+                # Its node may still name this broker, and no other would be elected.
+                await self._machines.persistence.resign(fence)
         except ApiError as error:
             self._fail(event, error)
         except InvariantViolation as error:

@@ -33,7 +33,13 @@ from odradek.controller.request_batch import OutgoingRequest, RequestBatch
 from odradek.controller.stats import ControllerStats
 from odradek.errors import ControllerMoved
 from odradek.metadata.changes import Change, PartitionChanged
-from odradek.metadata.ports import CommitOutcome, Hint, HintKind, MetadataPersistence
+from odradek.metadata.ports import (
+    CommitOutcome,
+    ControllerState,
+    Hint,
+    HintKind,
+    MetadataPersistence,
+)
 from odradek.model import LeaderAndIsr, TopicPartition
 
 __all__ = ["MachineDriver", "PartitionResult"]
@@ -202,25 +208,20 @@ class MachineDriver:
         """
         changed: list[TopicPartition] = []
         failures: dict[TopicPartition, StateChangeFailed] = {}
-        for start in range(0, len(partitions), MAX_PIPELINED):
-            portion = partitions[start : start + MAX_PIPELINED]
-            states = await asyncio.gather(
-                *(
-                    self.persistence.load(Hint(HintKind.PARTITION, None, tp.topic, tp.partition))
-                    for tp in portion
+        states = await self._load_all(
+            Hint(HintKind.PARTITION, None, tp.topic, tp.partition) for tp in partitions
+        )
+        for tp, state in zip(partitions, states, strict=True):
+            found = state.partitions.get(tp)
+            if found is None or found == self.context.partition_leadership.get(tp):
+                continue
+            if found.controller_epoch > self.context.controller_epoch:
+                failures[tp] = StateChangeFailed(
+                    f"{tp}: written by a controller of epoch {found.controller_epoch}"
                 )
-            )
-            for tp, state in zip(portion, states, strict=True):
-                found = state.partitions.get(tp)
-                if found is None or found == self.context.partition_leadership.get(tp):
-                    continue
-                if found.controller_epoch > self.context.controller_epoch:
-                    failures[tp] = StateChangeFailed(
-                        f"{tp}: written by a controller of epoch {found.controller_epoch}"
-                    )
-                    continue
-                self.context.partition_leadership[tp] = found
-                changed.append(tp)
+                continue
+            self.context.partition_leadership[tp] = found
+            changed.append(tp)
         return changed, failures
 
     async def raise_leader_epochs(
@@ -268,9 +269,10 @@ class MachineDriver:
         """Topics that permit an unclean election, among those that need one."""
         if strategy is not Strategy.OFFLINE:
             return frozenset()
+        topics = partition_machine.topics_without_live_isr(self.context, partitions)
+        states = await self._load_all(Hint(HintKind.TOPIC, topic=topic) for topic in topics)
         permitted = []
-        for topic in partition_machine.topics_without_live_isr(self.context, partitions):
-            state = await self.persistence.load(Hint(HintKind.TOPIC, topic=topic))
+        for topic, state in zip(topics, states, strict=True):
             configs = state.topic_configs.get(topic)
             if configs is None:
                 continue  # Unreadable setting: better no leader than one that loses records.
@@ -281,6 +283,21 @@ class MachineDriver:
             if is_permitted:
                 permitted.append(topic)
         return frozenset(permitted)
+
+    async def _load_all(self, hints: Iterable[Hint]) -> list[ControllerState]:
+        """Loads in pipelined portions; all loads end before an error is raised."""
+        wanted = list(hints)
+        loaded: list[ControllerState] = []
+        for start in range(0, len(wanted), MAX_PIPELINED):
+            portion = wanted[start : start + MAX_PIPELINED]
+            outcomes = await asyncio.gather(
+                *(self.persistence.load(hint) for hint in portion), return_exceptions=True
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                loaded.append(outcome)
+        return loaded
 
     async def trigger_online(self, topic: str | None = None) -> None:
         """Tries to bring all partitions online that are not, of one topic or of all."""

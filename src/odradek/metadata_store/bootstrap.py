@@ -7,8 +7,9 @@ from dataclasses import replace
 from odradek.coordination.nodes import FeatureNode, encode_cluster_id, parse_cluster_id
 from odradek.coordination.paths import CLUSTER_ID, FEATURE, INITIAL_PATHS, ancestors
 from odradek.coordination.store import CoordinationStore, Create
-from odradek.errors import BadNodeData, BadVersion, ConnectionLost, NodeExists, NoNode
+from odradek.errors import BadNodeData, BadVersion, ConnectionLost, NodeExists, NoNode, StoreError
 from odradek.metadata.ports import Fence
+from odradek.metadata_store.entity_writes import MAX_RENDERINGS
 
 __all__ = ["claim_cluster_id", "create_parents", "enable_features"]
 
@@ -52,8 +53,9 @@ async def enable_features(store: CoordinationStore, fence: Fence) -> None:
 
     Raises:
         ControllerMoved: The fence failed.
+        StoreError: Other writers kept changing the node.
     """
-    while True:
+    for _ in range(MAX_RENDERINGS):
         try:
             try:
                 data, stat = await store.get(FEATURE)
@@ -72,6 +74,7 @@ async def enable_features(store: CoordinationStore, fence: Fence) -> None:
             )
             if wanted != found:
                 await store.set(FEATURE, wanted.encode(), stat.version, fence=fence)
-        except (NodeExists, NoNode, BadVersion):
-            continue  # Another writer came in between: look again.
+        except (NodeExists, NoNode, BadVersion, ConnectionLost):
+            continue  # Another writer came in between, or the link broke: look again.
         return
+    raise StoreError(f"{FEATURE} could not be written in {MAX_RENDERINGS} attempts", path=FEATURE)

@@ -182,14 +182,22 @@ class StoreWriter:
             for change in changes
             if isinstance(change, PartitionChanged) and change.is_first
         }
-        for topic in sorted(topics):
-            try:
-                for operation in await missing_nodes(self._store, [partitions_path(topic)]):
-                    await self._store.multi([operation], fence=fence)
-            except (NodeExists, NoNode, ConnectionLost):
-                continue  # A missing parent is found again when the state is written.
-            except SessionExpired as error:
-                raise ControllerMoved(f"the session is over: {error}") from error
+        results = await asyncio.gather(
+            *(self._create_parent(topic, fence) for topic in sorted(topics)),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _create_parent(self, topic: str, fence: Fence) -> None:
+        try:
+            for operation in await missing_nodes(self._store, [partitions_path(topic)]):
+                await self._store.multi([operation], fence=fence)
+        except (NodeExists, NoNode, ConnectionLost):
+            return  # A missing parent is found again when the state is written.
+        except SessionExpired as error:
+            raise ControllerMoved(f"the session is over: {error}") from error
 
     async def _outcome(self, change: Change, fence: Fence) -> Committed | Conflict | FailedChange:
         try:
@@ -282,6 +290,7 @@ class StoreWriter:
             except NoNode:
                 return  # Its writer has withdrawn it.
             except ConnectionLost:
+                await self._store.sync()
                 continue
             return
         raise StoreError(
