@@ -33,6 +33,7 @@ Ask first whose fault it is; the type answers::
     │   ├── BadArguments              a path or data that no engine accepts
     │   ├── BadNodeData               a node's content does not have the form that its path demands
     │   ├── ControllerMoved           the fence failed: a newer controller exists
+    │   │   └── StoreUnreachable      no answer for long: give leadership up
     │   ├── ConnectionLost            the outcome is unknown: read back and compare
     │   └── SessionExpired            the session is over, its ephemerals and watches are gone
     ├── StoreCorruptError             the embedded store's files: refuse to start, naming the place
@@ -82,6 +83,7 @@ __all__ = [
     "StorageError",
     "StoreCorruptError",
     "StoreError",
+    "StoreUnreachable",
     "TimestampRegressionError",
     "UnexpectedAppendOffsetError",
     "UnsupportedRequestError",
@@ -486,6 +488,10 @@ class BadNodeData(StoreError):  # noqa: N818 - names what was found
 
 class ControllerMoved(StoreError):  # noqa: N818 - names what happened to us
     """The version of the controller epoch is not the writer's: a newer controller exists."""
+
+
+class StoreUnreachable(ControllerMoved):
+    """The store has not answered for long: a controller cannot go on, and gives leadership up."""
 
 
 class ConnectionLost(StoreError):  # noqa: N818 - names what happened to us

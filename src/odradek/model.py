@@ -89,6 +89,8 @@ class LeaderAndIsr:
     isr: tuple[int, ...]  # Ordered. Invariant: contains the leader, if there is one.
     # Node version in store mode, partition epoch in quorum mode: compared, never computed with.
     partition_version: int = 0
+    # Elected from outside of the ISR, and the leader has not written the ISR since (KIP-704).
+    is_recovering: bool = False
 
 
 @dataclass(frozen=True, slots=True)

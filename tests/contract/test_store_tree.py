@@ -38,8 +38,9 @@ _EXPECTED = {
     "/brokers/topics/kept/partitions/1/state": _STATE % (1, "[1,0]"),
     "/brokers/topics/kept/partitions/2/state": _STATE % (0, "[0,1]"),
     "/config/topics/kept": '{"version":1,"config":{"retention.ms":"1"}}',
-    "/controller": '{"version":1,"brokerid":0,"timestamp":"TIME"}',
+    "/controller": '{"version":2,"brokerid":0,"timestamp":"TIME","kraftControllerEpoch":-1}',
     "/controller_epoch": "1",
+    "/feature": '{"version":2,"status":1,"features":{}}',
 }
 
 

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -246,6 +247,95 @@ def check_delete_records(odradek: Commands) -> None:
     assert failed.err.count("OFFSET_OUT_OF_RANGE") == 2
 
 
+def check_controller_show(odradek: Commands) -> None:
+    odradek.ok("topics", "create", "c-s", "--partitions", 2)
+    shown = odradek.ok("controller", "show", "--json").json
+    [broker] = shown["brokers"]
+    assert shown["controller"] == broker["id"]
+    assert shown["partitions"] >= 2
+    assert (shown["without_leader"], shown["under_replicated"], shown["moving"]) == (0, 0, 0)
+    told = odradek.ok("controller", "show", terminal=True)
+    assert told.lines[0].startswith(f"cluster {shown['cluster_id']}, controller: broker ")
+    assert told.lines[2].split() == ["BROKER", "ADDRESS", "RACK", "ROLE"]
+
+
+def check_reassign(odradek: Commands) -> None:
+    odradek.ok("topics", "create", "r-a", "--partitions", 2)
+    [broker] = odradek.ok("controller", "show", "--json").json["brokers"]
+    here = broker["id"]
+    with tempfile.TemporaryDirectory() as directory:
+        _check_plans(odradek, here, Path(directory))
+
+
+def _check_plans(odradek: Commands, here: int, directory: Path) -> None:
+    plan, before = directory / "plan.json", directory / "before.json"
+    planned = odradek.ok("reassign", "plan", "r-a", "--brokers", here, "--json")
+    assert planned.json == {
+        "version": 1,
+        "partitions": [
+            {"topic": "r-a", "partition": number, "replicas": [here]} for number in range(2)
+        ],
+    }
+    files = ("--out", plan, "--rollback", before)
+    table = odradek.ok("reassign", "plan", "r-a", "--brokers", here, *files)
+    assert json.loads(plan.read_text()) == planned.json
+    assert table.rows == [["r-a", str(number), str(here), str(here)] for number in range(2)]
+    assert json.loads(before.read_text()) == planned.json
+    done = odradek.ok("reassign", "execute", plan, "--wait", "--rollback", before)
+    assert done.rows == [["r-a", str(n), str(here), "complete"] for n in range(2)]
+    verified = odradek.ok("reassign", "verify", plan, "--json")
+    assert [row["state"] for row in verified.json] == ["complete"] * 2
+    assert odradek.ok("reassign", "list").out == ""
+    assert "no replica" in odradek.ok("reassign", "cancel", plan).out
+    assert odradek.ok("reassign", "cancel", "--all", "--json").json == {"cancelled": []}
+
+    document = planned.json
+    document["partitions"][0]["replicas"] = [here, 999]
+    plan.write_text(json.dumps(document))
+    refused = odradek("reassign", "execute", plan, "--json")
+    assert refused.code == 1
+    assert "INVALID_REPLICA_ASSIGNMENT" in refused.err
+    assert "r-a-0" in refused.err
+    assert [row["partition"] for row in refused.json] == [1]
+    missed = odradek("reassign", "verify", plan)
+    assert (missed.code, missed.rows[0][3]) == (1, "not at its target")
+    nowhere = odradek("reassign", "plan", "r-a", "--brokers", f"{here},998")
+    assert nowhere.err == (
+        f"odradek reassign plan: --brokers: 998 not there; the cluster has {here}\n"
+    )
+    unread = odradek("reassign", "verify", directory / "none.json")
+    assert (unread.code, "cannot read" in unread.err) == (1, True)
+    both = odradek("reassign", "cancel")
+    assert both.err == "odradek reassign cancel: expected either a FILE or --all\n"
+
+
+def check_elect_leaders(odradek: Commands) -> None:
+    odradek.ok("topics", "create", "e-l", "--partitions", 2)
+    told = odradek.ok("elect-leaders", "e-l", "--json").json
+    assert told == {
+        "elected": [],
+        "not_needed": [{"topic": "e-l", "partition": number} for number in range(2)],
+    }
+    assert odradek.ok("elect-leaders", "--all").out == "no partition needed another leader\n"
+    none = odradek("elect-leaders", "e-l", "--partition", 7, "--unclean")
+    assert (none.code, "UNKNOWN_TOPIC_OR_PARTITION" in none.err) == (1, True)
+    unclear = odradek("elect-leaders")
+    assert unclear.err == "odradek elect-leaders: expected either topics or --all\n"
+    assert odradek("elect-leaders", "--all", "--partition", 1).code == 1
+
+
+def check_partitions_in_trouble(odradek: Commands) -> None:
+    odradek.ok("topics", "create", "p-t", "--config", "min.insync.replicas=2")
+    for option in ("--under-replicated", "--unavailable"):
+        assert odradek.ok("topics", "describe", "p-t", option).out == ""
+    eventually(
+        lambda: odradek.ok("topics", "describe", "p-t", "--under-min-isr", "--json"),
+        lambda shown: [(row["topic"], row["partition"]) for row in shown.json] == [("p-t", 0)],
+    )
+    missing = odradek("topics", "describe", "p-nowhere", "--unavailable")
+    assert (missing.code, "UNKNOWN_TOPIC_OR_PARTITION" in missing.err) == (1, True)
+
+
 def check_api_versions(odradek: Commands) -> None:
     rows = odradek.ok("api-versions").rows
     by_name = {row[2]: row for row in rows}
@@ -274,6 +364,10 @@ CHECKS: list[Callable[[Commands], None]] = [
     check_configs,
     check_too_large_message,
     check_delete_records,
+    check_controller_show,
+    check_reassign,
+    check_elect_leaders,
+    check_partitions_in_trouble,
     check_api_versions,
     check_missing_topic,
 ]

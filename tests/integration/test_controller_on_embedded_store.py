@@ -528,8 +528,15 @@ def test_unclean_election_by_request(tmp_path: Path) -> None:
         outcome = await controller.elect_leaders([T0], ElectionType.UNCLEAN)
         assert outcome[T0].error is ErrorCode.NONE
         assert await state_of(member.store) == LeaderAndIsr(
-            leader=0, leader_epoch=10, isr=(0,), partition_version=state.partition_version + 2
+            leader=0,
+            leader_epoch=10,
+            isr=(0,),
+            partition_version=state.partition_version + 2,
+            is_recovering=True,
         )
+        # A later election keeps the mark, which the leader removes with its first ISR (KIP-704).
+        await member.controller.alter_reassignments({T0: (0,)})
+        assert (await state_of(member.store)).is_recovering
         assert controller._machines._stats.unclean_leader_elections.count == 1
 
     run(tmp_path, scenario)

@@ -16,6 +16,11 @@ isr t-0 [1]                    the leader changes the ISR
 prefers t-0                    a request to elect the preferred leader
 unclean t-0                    a request to elect a leader outside of the ISR
 shuts-down 1                   a broker asks to be relieved of its leaderships
+bounces 1                      a broker registers again before its death was seen
+moves t-0=[3,4]                a request to move replicas there; t-0=null cancels
+node t-0=[3,4]                 a tool writes the same to /admin/reassign_partitions
+dir-fails 2 t-0                broker 2 reports a failed directory, and had this replica there
+dir-heals 2 t-0                the replica is there again, in the broker's next life
 =============================  ================================================================
 
 The trace of a step: the answer to a request, what was committed in order, what each broker was
@@ -31,8 +36,10 @@ from odradek.controller import ControlChannel, Controller, LocalChannel, NewTopi
 from odradek.controller.context import ControllerContext, PartitionStatus, ReplicaStatus
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.changes import (
+    AssignmentChanged,
     Change,
     PartitionChanged,
+    StoredReassignmentsChanged,
     TopicCreated,
     TopicDeletionRequested,
     TopicRemoved,
@@ -63,8 +70,13 @@ class _Persistence(QuorumPersistence):
     def __init__(self) -> None:
         super().__init__()
         self.isr_changes: set[TopicPartition] = set()
+        self.log_dir_failures: set[int] = set()
 
     async def load(self, hint: Hint | None = None) -> ControllerState:
+        if hint is not None and hint.kind is HintKind.LOG_DIR_FAILURES:
+            failures = frozenset(self.log_dir_failures)
+            self.log_dir_failures.clear()
+            return ControllerState(log_dir_failures=failures)
         if hint is None or hint.kind is not HintKind.ISR_CHANGES:
             return await super().load(hint)
         changes = frozenset(self.isr_changes)
@@ -107,6 +119,24 @@ class _Scenario:
                     epoch = self.epochs[broker_id] = self.epochs.get(broker_id, 0) + 1
                     self.persistence.brokers[broker_id] = RegisteredBroker(broker(broker_id), epoch)
                 self.tell(HintKind.BROKERS)
+            case "bounces":
+                for broker_id in map(int, arguments):
+                    self.epochs[broker_id] += 1
+                    self.persistence.brokers[broker_id] = RegisteredBroker(
+                        broker(broker_id), self.epochs[broker_id]
+                    )
+                self.tell(HintKind.BROKERS)
+            case "node":
+                moves = _moves(arguments)
+                self.persistence.reassignments = {tp: t for tp, t in moves.items() if t is not None}
+                self.tell(HintKind.REASSIGNMENTS)
+            case "dir-fails":
+                failing = self.recorder(int(arguments[0]))
+                failing.leader_errors[_partition(arguments[1])] = ErrorCode.KAFKA_STORAGE_ERROR
+                self.persistence.log_dir_failures.add(failing.broker_id)
+                self.tell(HintKind.LOG_DIR_FAILURES)
+            case "dir-heals":
+                self.recorder(int(arguments[0])).leader_errors.clear()
             case "dies":
                 for broker_id in map(int, arguments):
                     del self.persistence.brokers[broker_id]
@@ -157,6 +187,9 @@ class _Scenario:
                 case "delete":
                     [deleted] = await controller.delete_topics(arguments)
                     return deleted.error.name
+                case "moves":
+                    moved = await controller.alter_reassignments(_moves(arguments))
+                    return _listed(f"{tp} {outcome.error.name}" for tp, outcome in moved.items())
                 case "prefers" | "unclean":
                     tp = _partition(arguments[0])
                     kind = ElectionType.PREFERRED if name == "prefers" else ElectionType.UNCLEAN
@@ -233,11 +266,25 @@ def _change(change: Change) -> str:
             return f"topic {change.topic} with {_listed(replicas)}"
         case PartitionChanged(tp=tp, state=state):
             return f"{tp} {_leadership(state.leader, state.leader_epoch, state.isr)}"
+        case AssignmentChanged(topic=topic, assignment=assignment):
+            rows = (f"{n} {_assignment(a)}" for n, a in sorted(assignment.items()))
+            return f"topic {topic} with {_listed(rows)}"
+        case StoredReassignmentsChanged(reassignments=left):
+            return f"node names {_listed(f'{tp}={list(t)}' for tp, t in left.items()) or 'nothing'}"
         case TopicDeletionRequested(topic=topic):
             return f"topic {topic} is to be deleted"
         case TopicRemoved(topic=topic):
             return f"topic {topic} is gone"
     return repr(change)
+
+
+def _assignment(assignment: ReplicaAssignment) -> str:
+    parts = [f"on {list(assignment.replicas)}"]
+    if assignment.adding:
+        parts.append(f"adding {list(assignment.adding)}")
+    if assignment.removing:
+        parts.append(f"removing {list(assignment.removing)}")
+    return " ".join(parts)
 
 
 def _request(request: ControlRequest) -> str:
@@ -251,6 +298,13 @@ def _request(request: ControlRequest) -> str:
                 continue
             row = f"{tp} {_leadership(partition.leader, partition.leader_epoch, partition.isr)}"
             if isinstance(partition, LeaderAndIsrPartitionState):
+                if partition.adding_replicas or partition.removing_replicas:
+                    moving = ReplicaAssignment(
+                        tuple(partition.replicas),
+                        tuple(partition.adding_replicas),
+                        tuple(partition.removing_replicas),
+                    )
+                    row += f", {_assignment(moving)}"
                 rows.append(f"{row}, new" if partition.is_new else row)
             else:
                 offline = list(partition.offline_replicas)
@@ -276,6 +330,11 @@ def _partition(text: str) -> TopicPartition:
 
 def _replicas(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.strip("[]").split(",") if part)
+
+
+def _moves(arguments: Sequence[str]) -> dict[TopicPartition, tuple[int, ...] | None]:
+    pairs = (argument.split("=") for argument in arguments)
+    return {_partition(tp): None if row == "null" else _replicas(row) for tp, row in pairs}
 
 
 def _new_topic(name: str, *partitions: str) -> NewTopic:

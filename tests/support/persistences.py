@@ -13,6 +13,7 @@ from odradek.metadata.changes import (
     Change,
     PartitionChanged,
     PartitionsAdded,
+    StoredReassignmentsChanged,
     TopicCreated,
     TopicDeletionCancelled,
     TopicDeletionRequested,
@@ -43,6 +44,7 @@ class _InMemory:
         self.topics: dict[str, TopicRecord] = {}
         self.partitions: dict[TopicPartition, PartitionRecord] = {}
         self.deletions: set[str] = set()
+        self.reassignments: dict[TopicPartition, tuple[int, ...]] = {}
         self.position: int | None = None
         self.failure: Exception | None = None
         self.told: asyncio.Queue[PersistenceEvent] = asyncio.Queue()
@@ -75,6 +77,7 @@ class _InMemory:
             partitions=dict(self.partitions),
             topic_configs=self.topic_configs(),
             deletions=frozenset(self.deletions),
+            reassignments=dict(self.reassignments),
             position=self.position,
         )
 
@@ -110,6 +113,8 @@ class _InMemory:
                 version = 0 if record is None else record.leader_and_isr.partition_version + 1
                 self.partitions[tp] = committed_record(change, version)
                 return version
+            case StoredReassignmentsChanged(reassignments=left):
+                self.reassignments = dict(left)
             case TopicDeletionRequested(topic=topic):
                 self.deletions.add(topic)
             case TopicDeletionCancelled(topic=topic):

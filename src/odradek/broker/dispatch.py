@@ -21,6 +21,9 @@ from odradek.broker.handlers.allocate_producer_ids import handle_allocate_produc
 from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
 from odradek.broker.handlers.alter_configs import handle_alter_configs
 from odradek.broker.handlers.alter_partition import handle_alter_partition
+from odradek.broker.handlers.alter_partition_reassignments import (
+    handle_alter_partition_reassignments,
+)
 from odradek.broker.handlers.alter_user_scram_credentials import handle_alter_user_scram_credentials
 from odradek.broker.handlers.api_versions import api_versions_handler
 from odradek.broker.handlers.controlled_shutdown import handle_controlled_shutdown
@@ -122,6 +125,7 @@ _TABLE: Final[dict[ApiKey, ApiHandler]] = {
     ApiKey.CREATE_PARTITIONS: handle_create_partitions,
     ApiKey.ELECT_LEADERS: handle_elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: handle_alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: handle_list_partition_reassignments,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: handle_describe_client_quotas,
     ApiKey.ALTER_CLIENT_QUOTAS: handle_alter_client_quotas,

@@ -1,11 +1,20 @@
-"""`odradek controller`: makes a running cluster elect a new controller."""
+"""`odradek controller`: shows the controller of a cluster, or makes it elect a new one."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from odradek.cli.output import print_error, print_json
+from odradek.cli.connecting import add_connection_arguments, add_json_argument, run_with_admin
+from odradek.cli.output import print_error, print_json, print_table
+
+if TYPE_CHECKING:
+    from odradek.client.admin.admin import Admin
 
 __all__ = ["add_arguments", "run"]
+
+_SHOW_HELP = """\
+Shows which broker is the controller, all brokers, and how many partitions await its work: those
+without a leader, those whose replicas are not all in sync, and those whose replicas are moving.
+"""
 
 _HELP = """\
 Makes the controller resign, so that a new one is elected. The new one reads all metadata from the
@@ -51,9 +60,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     re_elect.add_argument("--json", action="store_true", help="print JSON")
 
+    show = actions.add_parser(
+        "show", help="show the controller, the brokers and what awaits work", description=_SHOW_HELP
+    )
+    add_json_argument(show)
+    add_connection_arguments(show)
+
 
 def run(arguments: argparse.Namespace) -> int:
-    """Asks the broker; returns 1 if there is none, or no controller was elected."""
+    """Runs the action; returns 1 if it failed."""
+    if arguments.action == "show":
+        return run_with_admin("controller show", arguments, lambda admin: _show(admin, arguments))
+    return _re_elect(arguments)
+
+
+async def _show(admin: "Admin", arguments: argparse.Namespace) -> int:
+    from odradek.errors import ApiError
+
+    cluster = await admin.describe_cluster()
+    topics = [t for t in (await admin.describe_topics()).values() if not isinstance(t, ApiError)]
+    partitions = [one for topic in topics for one in topic.partitions]
+    moving = await admin.list_partition_reassignments()
+    controller_id = None if cluster.controller is None else cluster.controller.id
+    counts = {
+        "topics": len(topics),
+        "partitions": len(partitions),
+        "without_leader": sum(one.leader < 0 for one in partitions),
+        "under_replicated": sum(len(one.isr) < len(one.replicas) for one in partitions),
+        "moving": len(moving),
+    }
+    if arguments.json:
+        print_json(
+            {
+                "cluster_id": cluster.cluster_id,
+                "controller": controller_id,
+                "brokers": [
+                    {"id": node.id, "host": node.host, "port": node.port, "rack": node.rack}
+                    for node in cluster.nodes
+                ],
+                **counts,
+            }
+        )
+        return 0
+    if controller_id is None:
+        print(f"cluster {cluster.cluster_id} has no controller now")
+    else:
+        print(f"cluster {cluster.cluster_id}, controller: broker {controller_id}")
+    print(", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in counts.items()))
+    print_table(
+        ("BROKER", "ADDRESS", "RACK", "ROLE"),
+        [
+            (
+                node.id,
+                f"{node.host}:{node.port}",
+                node.rack or "",
+                "controller" if node.id == controller_id else "",
+            )
+            for node in cluster.nodes
+        ],
+    )
+    return 0
+
+
+def _re_elect(arguments: argparse.Namespace) -> int:
     from odradek.broker.control_socket import ask
 
     directory: str = arguments.data

@@ -14,7 +14,7 @@ from odradek.cli.connecting import (
 from odradek.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from odradek.client import TopicView
+    from odradek.client import PartitionView, TopicView
     from odradek.client.admin import ConfigEntry
     from odradek.client.admin.admin import Admin
     from odradek.errors import ApiError
@@ -25,6 +25,7 @@ _EXAMPLES = """\
 examples:
   odradek topics create orders --partitions 6 --config retention.ms=86400000
   odradek topics describe orders
+  odradek topics describe --under-replicated
   odradek topics alter orders --partitions 12 --delete-config retention.ms
   odradek topics delete orders --if-exists
 """
@@ -63,6 +64,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     describe = actions.add_parser("describe", help="show partitions, replicas and settings")
     describe.add_argument("names", nargs="*", metavar="TOPIC", help="default: all topics")
+    only = describe.add_mutually_exclusive_group()
+    only.add_argument(
+        "--under-replicated",
+        action="store_true",
+        help="only partitions with replicas that are not in sync",
+    )
+    only.add_argument("--unavailable", action="store_true", help="only partitions without a leader")
+    only.add_argument(
+        "--under-min-isr",
+        action="store_true",
+        help="only partitions with fewer replicas in sync than min.insync.replicas",
+    )
 
     alter = actions.add_parser("alter", help="add partitions, change settings")
     alter.add_argument("names", nargs="+", metavar="TOPIC")
@@ -171,6 +184,8 @@ async def _describe(admin: "Admin", arguments: argparse.Namespace) -> int:
     from odradek.client.admin import ConfigResource, ConfigResourceType
     from odradek.errors import ApiError
 
+    if arguments.under_replicated or arguments.unavailable or arguments.under_min_isr:
+        return await _describe_some(admin, arguments)
     found = await admin.describe_topics(arguments.names or None)
     topics = [topic for topic in found.values() if not isinstance(topic, ApiError)]
     resources = {
@@ -193,6 +208,72 @@ async def _describe(admin: "Admin", arguments: argparse.Namespace) -> int:
                 print()
             _print_topic(topic, settings)
     return report_errors("topics describe", errors)
+
+
+async def _describe_some(admin: "Admin", arguments: argparse.Namespace) -> int:
+    from odradek.errors import ApiError
+
+    found = await admin.describe_topics(arguments.names or None)
+    topics = [topic for topic in found.values() if not isinstance(topic, ApiError)]
+    errors = [topic for topic in found.values() if isinstance(topic, ApiError)]
+    if arguments.under_replicated:
+        adding = await _replicas_being_added(admin)
+        rows = [
+            (topic, one)
+            for topic in topics
+            for one in topic.partitions
+            if set(one.replicas) - adding.get((topic.name, one.partition), set()) - set(one.isr)
+        ]
+    elif arguments.unavailable:
+        rows = [(topic, one) for topic in topics for one in topic.partitions if one.leader < 0]
+    else:
+        least = await _min_isr(admin, topics, errors)
+        rows = [
+            (topic, one)
+            for topic in topics
+            for one in topic.partitions
+            if topic.name in least and len(one.isr) < least[topic.name]
+        ]
+    if arguments.json:
+        print_json([{"topic": topic.name, **_partition_json(one)} for topic, one in rows])
+    else:
+        print_table(
+            ("TOPIC", *_PARTITION_HEADINGS),
+            [(topic.name, *_partition_row(one)) for topic, one in rows],
+        )
+    return report_errors("topics describe", errors)
+
+
+async def _replicas_being_added(admin: "Admin") -> dict[tuple[str, int], set[int]]:
+    """Replicas that are not expected to be in sync yet; none if the caller may not see that."""
+    from odradek.errors import ApiError, ErrorCode
+
+    try:
+        moving = await admin.list_partition_reassignments()
+    except ApiError as error:
+        if error.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            raise
+        return {}
+    return {(tp.topic, tp.partition): set(move.adding) for tp, move in moving.items()}
+
+
+async def _min_isr(
+    admin: "Admin", topics: "list[TopicView]", errors: "list[ApiError]"
+) -> dict[str, int]:
+    """The setting `min.insync.replicas` of topics; adds the errors of those that have none."""
+    from odradek.client.admin import ConfigResource, ConfigResourceType
+    from odradek.errors import ApiError
+
+    resources = [ConfigResource(ConfigResourceType.TOPIC, topic.name) for topic in topics]
+    found = await admin.describe_configs(resources, names=["min.insync.replicas"]) if topics else {}
+    least = {}
+    for resource, entries in found.items():
+        if isinstance(entries, ApiError):
+            errors.append(entries)
+        else:
+            for entry in entries:
+                least[resource.name] = int(entry.value or 1)
+    return least
 
 
 async def _alter(admin: "Admin", arguments: argparse.Namespace) -> int:
@@ -263,18 +344,33 @@ def _topic_json(topic: "TopicView", settings: dict[str, str | None]) -> dict[str
         "internal": topic.is_internal,
         "replication_factor": topic.replication_factor,
         "configs": settings,
-        "partitions": [
-            {
-                "partition": one.partition,
-                "leader": one.leader,
-                "leader_epoch": one.leader_epoch,
-                "replicas": one.replicas,
-                "isr": one.isr,
-                "offline_replicas": one.offline_replicas,
-            }
-            for one in topic.partitions
-        ],
+        "partitions": [_partition_json(one) for one in topic.partitions],
     }
+
+
+def _partition_json(one: "PartitionView") -> dict[str, object]:
+    return {
+        "partition": one.partition,
+        "leader": one.leader,
+        "leader_epoch": one.leader_epoch,
+        "replicas": one.replicas,
+        "isr": one.isr,
+        "offline_replicas": one.offline_replicas,
+    }
+
+
+_PARTITION_HEADINGS = ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE")
+
+
+def _partition_row(one: "PartitionView") -> tuple[object, ...]:
+    return (
+        one.partition,
+        one.leader if one.leader >= 0 else "none",
+        one.leader_epoch,
+        ",".join(map(str, one.replicas)),
+        ",".join(map(str, one.isr)),
+        ",".join(map(str, one.offline_replicas)),
+    )
 
 
 def _print_topic(topic: "TopicView", settings: dict[str, str | None]) -> None:
@@ -284,20 +380,7 @@ def _print_topic(topic: "TopicView", settings: dict[str, str | None]) -> None:
     )
     for key, value in settings.items():
         print(f"{key}={value}")
-    print_table(
-        ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE"),
-        [
-            (
-                one.partition,
-                one.leader if one.leader >= 0 else "none",
-                one.leader_epoch,
-                ",".join(map(str, one.replicas)),
-                ",".join(map(str, one.isr)),
-                ",".join(map(str, one.offline_replicas)),
-            )
-            for one in topic.partitions
-        ],
-    )
+    print_table(_PARTITION_HEADINGS, [_partition_row(one) for one in topic.partitions])
 
 
 def _id_text(topic_id: bytes) -> str:

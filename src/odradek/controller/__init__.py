@@ -9,6 +9,7 @@ from odradek.metadata.admin_requests import (
     ElectionOutcome,
     NewPartitions,
     NewTopic,
+    ReassignmentOutcome,
     TopicResult,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "LocalChannel",
     "NewPartitions",
     "NewTopic",
+    "ReassignmentOutcome",
     "TopicResult",
 ]

@@ -14,6 +14,7 @@ from odradek.controller.context import (
 )
 from odradek.controller.election import Strategy
 from odradek.controller.machine_driver import MachineDriver
+from odradek.controller.reassignment_driver import Reassignments
 from odradek.controller.topic_deletion_driver import TopicDeletions
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.ports import Hint, HintKind, RegisteredBroker
@@ -56,6 +57,7 @@ class BrokerHandlers:
     Args:
         machines: The machines, and their driver.
         deletion: Halts and resumes deletions as replicas go offline and return.
+        reassignments: Go on as brokers return and replicas catch up.
         channels: The senders of the active controller.
     """
 
@@ -63,11 +65,13 @@ class BrokerHandlers:
         self,
         machines: MachineDriver,
         deletion: TopicDeletions,
+        reassignments: Reassignments,
         *,
         channels: Callable[[], ControllerChannels],
     ) -> None:
         self._machines = machines
         self._deletion = deletion
+        self._reassignments = reassignments
         self._context: ControllerContext = machines.context
         self._channels = channels
 
@@ -120,6 +124,7 @@ class BrokerHandlers:
         replicas = context.replicas_on_brokers(started)
         await machines.move_replicas(replicas, ReplicaStatus.ONLINE)
         await machines.trigger_online()
+        await self._reassignments.resume(started)
         waiting, _ = topic_deletion.replicas_of_queued_topics(context, replicas)
         await self._deletion.resume_topics({replica.tp.topic for replica in waiting})
 
@@ -207,6 +212,7 @@ class BrokerHandlers:
         context.partition_leadership.update(known)
         if known:
             self._machines.send_update_metadata(context.live_or_shutting_down_broker_ids, known)
+            await self._reassignments.maybe_complete(known)
 
     async def process_log_dir_event(self) -> None:
         """Handles reports of failed directories.

@@ -12,6 +12,7 @@ from typing import assert_never
 from odradek.controller.broker_handlers import BrokerHandlers
 from odradek.controller.events import (
     AlterIsrs,
+    AlterPartitionReassignments,
     AutoPreferredReplicaLeaderElection,
     BrokerChange,
     BrokerModifications,
@@ -28,6 +29,8 @@ from odradek.controller.events import (
     ListPartitionReassignments,
     LogDirEventNotification,
     PartitionModifications,
+    PartitionReassignmentIsrChange,
+    PartitionReassignmentRequested,
     PreferredReplicaElectionRequested,
     ReplicaLeaderElection,
     ShutdownEventThread,
@@ -42,9 +45,16 @@ from odradek.controller.isr_handlers import IsrHandlers
 from odradek.controller.leader_handlers import LeaderHandlers
 from odradek.controller.leadership import Leadership
 from odradek.controller.machine_driver import MachineDriver
+from odradek.controller.reassignment_driver import Reassignments
 from odradek.controller.topic_deletion_driver import TopicDeletions
 from odradek.controller.topic_handlers import TopicHandlers
-from odradek.errors import ApiError, ControllerMoved, ErrorCode, InvariantViolation
+from odradek.errors import (
+    ApiError,
+    ControllerMoved,
+    ErrorCode,
+    InvariantViolation,
+    StoreUnreachable,
+)
 from odradek.metadata.admin_requests import ElectionOutcome
 
 __all__ = ["EventDispatcher"]
@@ -62,6 +72,7 @@ class EventDispatcher:
         deletion: Handles events about deletions.
         brokers: Handles events about brokers.
         leaders: Handles events that move leadership.
+        reassignments: Handles events about moving replicas.
         on_deletion_step: Called when a broker's answer on deleted replicas was handled.
     """
 
@@ -73,6 +84,7 @@ class EventDispatcher:
         deletion: TopicDeletions,
         brokers: BrokerHandlers,
         leaders: LeaderHandlers,
+        reassignments: Reassignments,
         *,
         on_deletion_step: Callable[[], None],
     ) -> None:
@@ -83,6 +95,7 @@ class EventDispatcher:
         self._brokers = brokers
         self._leaders = leaders
         self._isrs = IsrHandlers(machines)
+        self._reassignments = reassignments
         self._on_deletion_step = on_deletion_step
 
     async def process(self, event: ControllerEvent) -> None:
@@ -95,7 +108,11 @@ class EventDispatcher:
         except ControllerMoved as error:
             logger.info("not controller any more: %s", error)
             self._fail(event, _not_controller())
+            fence = self._machines.context.fence
             await self._leadership.resign()
+            if isinstance(error, StoreUnreachable):
+                # Its node may still name this broker, and no other would be elected.
+                await self._machines.persistence.resign(fence)
         except ApiError as error:
             self._fail(event, error)
         except InvariantViolation as error:
@@ -129,6 +146,7 @@ class EventDispatcher:
                 | ReplicaLeaderElection(reply=reply)
                 | ControlledShutdown(reply=reply)
                 | AlterIsrs(reply=reply)
+                | AlterPartitionReassignments(reply=reply)
                 | ListPartitionReassignments(reply=reply)
                 | ControllerResignation(reply=reply)
             ):
@@ -168,6 +186,10 @@ class EventDispatcher:
                     event.broker_id, event.request_error, event.partition_errors
                 )
                 self._on_deletion_step()
+            case PartitionReassignmentRequested():
+                await self._reassignments.process_stored()
+            case PartitionReassignmentIsrChange(tp=tp):
+                await self._reassignments.process_isr_change(tp)
             case PreferredReplicaElectionRequested():
                 await self._leaders.process_stored_election()
             case UncleanLeaderElectionEnable():
@@ -190,6 +212,7 @@ class EventDispatcher:
         | ControlledShutdown
         | AlterIsrs
         | ControllerResignation
+        | AlterPartitionReassignments
         | ListPartitionReassignments,
     ) -> None:
         match event:
@@ -215,6 +238,12 @@ class EventDispatcher:
                 event.reply.complete(await self._isrs.alter(broker_id, broker_epoch, event.wanted))
             case ControllerResignation():
                 event.reply.complete(await self._leadership.give_up())
+            case AlterPartitionReassignments(targets=targets):
+                event.reply.complete(
+                    await self._reassignments.alter(
+                        targets, allows_other_count=event.allows_other_count
+                    )
+                )
             case ListPartitionReassignments(partitions=partitions):
                 event.reply.complete(self._leaders.list_reassignments(partitions))
             case _:

@@ -18,7 +18,7 @@ module starts and stops them, and turns the calls of request handlers into event
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
@@ -32,6 +32,7 @@ from odradek.controller.dispatcher import EventDispatcher
 from odradek.controller.event_manager import EVENT_TASK_NAME, EventManager
 from odradek.controller.events import (
     AlterIsrs,
+    AlterPartitionReassignments,
     ControlledShutdown,
     ControllerActivity,
     ControllerEvent,
@@ -50,6 +51,7 @@ from odradek.controller.isr_handlers import check_registration
 from odradek.controller.leader_handlers import LeaderHandlers
 from odradek.controller.leadership import Leadership
 from odradek.controller.machine_driver import MachineDriver
+from odradek.controller.reassignment_driver import Reassignments
 from odradek.controller.senders import Senders
 from odradek.controller.stats import ControllerStats, register_gauges, remove_gauges
 from odradek.controller.topic_deletion_driver import TopicDeletions
@@ -62,6 +64,7 @@ from odradek.metadata.admin_requests import (
     ElectionOutcome,
     NewPartitions,
     NewTopic,
+    ReassignmentOutcome,
     TopicResult,
 )
 from odradek.metadata.isr_requests import IsrResult, WantedIsr
@@ -96,7 +99,7 @@ class Controller:
         name_prefix: Put before the senders' task names.
     """
 
-    # Long because it connects eight parts: which of them knows which is read in one place.
+    # Long because it connects nine parts: which of them knows which is read in one place.
     def __init__(
         self,
         broker_id: int,
@@ -153,8 +156,13 @@ class Controller:
                 new_topic_id=lambda: uuid.UUID(bytes=random.randbytes(16), version=4),
             ),
         )
+        self._reassignments = Reassignments(
+            self._machines,
+            self._deletion,
+            follow_topic=self._topics.process_partition_modifications,
+        )
         self._brokers = BrokerHandlers(
-            self._machines, self._deletion, channels=self._senders.active
+            self._machines, self._deletion, self._reassignments, channels=self._senders.active
         )
         leaders = LeaderHandlers(self._machines, self._config.leader_balance)
         self._leadership = Leadership(
@@ -165,6 +173,7 @@ class Controller:
             self._topics,
             self._deletion,
             leaders,
+            self._reassignments,
             self._senders,
             open_senders=self._open_senders,
             balance=self._config.leader_balance,
@@ -176,6 +185,7 @@ class Controller:
             self._deletion,
             self._brokers,
             leaders,
+            self._reassignments,
             on_deletion_step=lambda: self.on_deletion_step(),
         )
         register_gauges(
@@ -277,6 +287,24 @@ class Controller:
             lambda reply: ReplicaLeaderElection(
                 partitions, election_type, ElectionTrigger.ADMIN_CLIENT, reply
             )
+        )
+
+    async def alter_reassignments(
+        self,
+        targets: Mapping[TopicPartition, tuple[int, ...] | None],
+        *,
+        allows_other_count: bool = True,
+    ) -> dict[TopicPartition, ReassignmentOutcome]:
+        """Begins, overrides and, where the target is None, cancels moves of replicas.
+
+        Success means: stored, and announced to the brokers. The move ends by itself, when its new
+        replicas are in the ISR.
+
+        Raises:
+            ApiError: NOT_CONTROLLER.
+        """
+        return await self._request(
+            lambda reply: AlterPartitionReassignments(targets, allows_other_count, reply)
         )
 
     async def list_reassignments(

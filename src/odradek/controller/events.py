@@ -14,6 +14,9 @@ TOPIC_CHANGE                             TopicChange, PartitionModifications,
                                          CreateTopics, CreatePartitions
 TOPIC_DELETION                           TopicDeletion, DeleteTopics,
                                          TopicDeletionStopReplicaResponseReceived
+ALTER_PARTITION_REASSIGNMENT             AlterPartitionReassignments,
+                                         PartitionReassignmentRequested,
+                                         PartitionReassignmentIsrChange
 AUTO_LEADER_BALANCE                      AutoPreferredReplicaLeaderElection
 MANUAL_LEADER_BALANCE                    ReplicaLeaderElection,
                                          PreferredReplicaElectionRequested
@@ -43,6 +46,7 @@ from odradek.metadata.admin_requests import (
     ElectionOutcome,
     NewPartitions,
     NewTopic,
+    ReassignmentOutcome,
     TopicResult,
 )
 from odradek.metadata.isr_requests import IsrResult, WantedIsr
@@ -54,6 +58,7 @@ from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
 
 __all__ = [
     "AlterIsrs",
+    "AlterPartitionReassignments",
     "AutoPreferredReplicaLeaderElection",
     "BrokerChange",
     "BrokerModifications",
@@ -72,6 +77,8 @@ __all__ = [
     "ListPartitionReassignments",
     "LogDirEventNotification",
     "PartitionModifications",
+    "PartitionReassignmentIsrChange",
+    "PartitionReassignmentRequested",
     "PreferredReplicaElectionRequested",
     "ReplicaLeaderElection",
     "Reply",
@@ -198,6 +205,21 @@ class PreferredReplicaElectionRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionReassignmentRequested:
+    """A tool requested reassignments by writing a node."""
+
+    state: ClassVar = ControllerActivity.ALTER_PARTITION_REASSIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignmentIsrChange:
+    """The state of a partition was written that may be moving."""
+
+    state: ClassVar = ControllerActivity.ALTER_PARTITION_REASSIGNMENT
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
 class IsrChangeNotification:
     state: ClassVar = ControllerActivity.ISR_CHANGE
 
@@ -256,6 +278,14 @@ class DeleteTopics:
     state: ClassVar = ControllerActivity.TOPIC_DELETION
     topics: Sequence[str]
     reply: Reply[list[DeletedTopic]]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionReassignments:
+    state: ClassVar = ControllerActivity.ALTER_PARTITION_REASSIGNMENT
+    targets: Mapping[TopicPartition, tuple[int, ...] | None]  # None: cancel.
+    allows_other_count: bool  # Whether the number of replicas may change.
+    reply: Reply[dict[TopicPartition, ReassignmentOutcome]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +360,8 @@ ControllerEvent: TypeAlias = (
     | PartitionModifications
     | TopicDeletion
     | PreferredReplicaElectionRequested
+    | PartitionReassignmentRequested
+    | PartitionReassignmentIsrChange
     | IsrChangeNotification
     | LogDirEventNotification
     | LeaderAndIsrResponseReceived
@@ -338,6 +370,7 @@ ControllerEvent: TypeAlias = (
     | CreateTopics
     | CreatePartitions
     | DeleteTopics
+    | AlterPartitionReassignments
     | ListPartitionReassignments
     | ReplicaLeaderElection
     | ControlledShutdown

@@ -11,6 +11,8 @@ quotas, access rules and credentials do not change the context: brokers act on t
 does not.
 """
 
+from dataclasses import replace
+
 from odradek.controller.context import ControllerContext
 from odradek.metadata.changes import (
     AssignmentChanged,
@@ -24,7 +26,6 @@ from odradek.metadata.changes import (
     TopicRemoved,
 )
 from odradek.metadata.ports import Committed, PartitionRecord, TopicRecord
-from odradek.model import LeaderAndIsr
 
 __all__ = ["apply_committed", "committed_record"]
 
@@ -76,13 +77,6 @@ def _put_topic(
 
 def committed_record(change: PartitionChanged, version: int) -> PartitionRecord:
     """A durable change of a partition as the context keeps it."""
-    state = change.state
     return PartitionRecord(
-        LeaderAndIsr(
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=state.isr,
-            partition_version=version,
-        ),
-        change.controller_epoch,
+        replace(change.state, partition_version=version), change.controller_epoch
     )

@@ -23,12 +23,15 @@ from odradek.controller.events import (
     IsrChangeNotification,
     LogDirEventNotification,
     PartitionModifications,
+    PartitionReassignmentIsrChange,
+    PartitionReassignmentRequested,
     PreferredReplicaElectionRequested,
     TopicChange,
     TopicDeletion,
 )
 from odradek.controller.leader_handlers import LeaderHandlers
 from odradek.controller.machine_driver import MachineDriver
+from odradek.controller.reassignment_driver import Reassignments
 from odradek.controller.senders import Senders
 from odradek.controller.topic_deletion_driver import TopicDeletions
 from odradek.controller.topic_handlers import TopicHandlers
@@ -40,7 +43,7 @@ from odradek.metadata.ports import (
     LeadershipWon,
     MetadataPersistence,
 )
-from odradek.model import NO_CONTROLLER
+from odradek.model import NO_CONTROLLER, TopicPartition
 from odradek.protocol.enums import ElectionType
 
 __all__ = ["Leadership"]
@@ -63,6 +66,7 @@ class Leadership:
         topics: Gives ids to topics that have none.
         deletion: Continues deletions under way.
         leaders: Holds requested elections, and those for the balance.
+        reassignments: Continues reassignments under way.
         senders: Send requests to the brokers.
         open_senders: Opens the senders, when the brokers are known.
         balance: Settings of the balance of leaders.
@@ -77,6 +81,7 @@ class Leadership:
         topics: TopicHandlers,
         deletion: TopicDeletions,
         leaders: LeaderHandlers,
+        reassignments: Reassignments,
         senders: Senders,
         *,
         open_senders: Callable[[], None],
@@ -90,6 +95,7 @@ class Leadership:
         self._topics = topics
         self._deletion = deletion
         self._leaders = leaders
+        self._reassignments = reassignments
         self._senders = senders
         self._open_senders = open_senders
         self._balance = balance
@@ -127,6 +133,10 @@ class Leadership:
             self._events.put(BrokerModifications(hint.broker_id))
         elif hint.kind is HintKind.TOPIC and hint.topic is not None:
             self._events.put(PartitionModifications(hint.topic))
+        elif hint.kind is HintKind.PARTITION:
+            if hint.topic is not None and hint.partition is not None:
+                tp = TopicPartition(hint.topic, hint.partition)
+                self._events.put(PartitionReassignmentIsrChange(tp))
         elif hint.kind in _HINT_EVENTS:
             self._events.put(_HINT_EVENTS[hint.kind])
 
@@ -174,6 +184,7 @@ class Leadership:
         await self._deletion.start(state.deletions)
         self._machines.send_update_metadata(context.live_or_shutting_down_broker_ids)
         await self._machines.startup()
+        await self._reassignments.start(state.reassignments)
         await self._deletion.resume()
         if state.preferred_elections:
             await self._leaders.elect(
@@ -202,6 +213,7 @@ class Leadership:
             self._rebalance_timer.cancel()
             self._rebalance_timer = None
         self._context.reset()
+        self._reassignments.reset()
         await self._senders.close()
 
     async def rebalance(self) -> None:
@@ -222,6 +234,7 @@ _HINT_EVENTS: Mapping[HintKind, ControllerEvent] = {
     HintKind.BROKERS: BrokerChange(),
     HintKind.TOPICS: TopicChange(),
     HintKind.DELETIONS: TopicDeletion(),
+    HintKind.REASSIGNMENTS: PartitionReassignmentRequested(),
     HintKind.PREFERRED_ELECTION: PreferredReplicaElectionRequested(),
     HintKind.ISR_CHANGES: IsrChangeNotification(),
     HintKind.LOG_DIR_FAILURES: LogDirEventNotification(),

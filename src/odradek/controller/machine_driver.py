@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import contextmanager
 from typing import TypeAlias, TypeVar
 
-from odradek.controller import partition_machine, replica_machine
+from odradek.controller import partition_machine, reassignment, replica_machine
 from odradek.controller.context import (
     ControllerContext,
     PartitionAndReplica,
@@ -33,7 +33,13 @@ from odradek.controller.request_batch import OutgoingRequest, RequestBatch
 from odradek.controller.stats import ControllerStats
 from odradek.errors import ControllerMoved
 from odradek.metadata.changes import Change, PartitionChanged
-from odradek.metadata.ports import CommitOutcome, Hint, HintKind, MetadataPersistence
+from odradek.metadata.ports import (
+    CommitOutcome,
+    ControllerState,
+    Hint,
+    HintKind,
+    MetadataPersistence,
+)
 from odradek.model import LeaderAndIsr, TopicPartition
 
 __all__ = ["MachineDriver", "PartitionResult"]
@@ -187,27 +193,64 @@ class MachineDriver:
         self, partitions: list[TopicPartition], results: dict[TopicPartition, PartitionResult]
     ) -> list[TopicPartition]:
         """Reads partitions that got no leader; returns those to decide again."""
-        again: list[TopicPartition] = []
-        for start in range(0, len(partitions), MAX_PIPELINED):
-            portion = partitions[start : start + MAX_PIPELINED]
-            states = await asyncio.gather(
-                *(
-                    self.persistence.load(Hint(HintKind.PARTITION, None, tp.topic, tp.partition))
-                    for tp in portion
+        changed, failures = await self.refresh(partitions)
+        results.update(failures)
+        return changed
+
+    async def refresh(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[list[TopicPartition], dict[TopicPartition, StateChangeFailed]]:
+        """Reads leader and ISR, and leaves watches on them.
+
+        Returns:
+            The partitions whose state was another than the context knew, and now does; and those
+            that a later controller has written.
+        """
+        changed: list[TopicPartition] = []
+        failures: dict[TopicPartition, StateChangeFailed] = {}
+        states = await self._load_all(
+            Hint(HintKind.PARTITION, None, tp.topic, tp.partition) for tp in partitions
+        )
+        for tp, state in zip(partitions, states, strict=True):
+            found = state.partitions.get(tp)
+            if found is None or found == self.context.partition_leadership.get(tp):
+                continue
+            if found.controller_epoch > self.context.controller_epoch:
+                failures[tp] = StateChangeFailed(
+                    f"{tp}: written by a controller of epoch {found.controller_epoch}"
                 )
-            )
-            for tp, state in zip(portion, states, strict=True):
-                found = state.partitions.get(tp)
-                if found is None or found == self.context.partition_leadership.get(tp):
-                    continue
-                if found.controller_epoch > self.context.controller_epoch:
-                    results[tp] = StateChangeFailed(
-                        f"{tp}: written by a controller of epoch {found.controller_epoch}"
-                    )
-                    continue
-                self.context.partition_leadership[tp] = found
-                again.append(tp)
-        return again
+                continue
+            self.context.partition_leadership[tp] = found
+            changed.append(tp)
+        return changed, failures
+
+    async def raise_leader_epochs(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, PartitionResult]:
+        """Raises leader epochs, and announces them with the replicas as the context has them.
+
+        A replica that is being added is announced as new: it may be made in any directory.
+        """
+        context = self.context
+        remaining = [tp for tp in partitions if tp in context.partition_leadership]
+        results: dict[TopicPartition, PartitionResult] = {}
+        for _ in range(MAX_ROUNDS):
+            outcome = await self.commit(reassignment.decide_epoch_bump(context, remaining))
+            for committed in outcome.committed:
+                assert isinstance(committed.change, PartitionChanged)
+                tp = committed.change.tp
+                results[tp] = context.partition_leadership[tp].leader_and_isr
+            remaining = self._learn(outcome, results)
+            if not remaining:
+                break
+        results.update((tp, StateChangeFailed(f"{tp}: changes all the time")) for tp in remaining)
+        self._log_failures(e for e in results.values() if isinstance(e, Exception))
+        with self._announcement() as batch:
+            async for portion in _in_turns(list(results)):
+                for tp in portion:
+                    if isinstance(results[tp], LeaderAndIsr):
+                        reassignment.announce_replicas(context, batch, tp)
+        return results
 
     def _count_unclean(
         self, decision: partition_machine.OnlineDecision, outcome: CommitOutcome
@@ -226,9 +269,10 @@ class MachineDriver:
         """Topics that permit an unclean election, among those that need one."""
         if strategy is not Strategy.OFFLINE:
             return frozenset()
+        topics = partition_machine.topics_without_live_isr(self.context, partitions)
+        states = await self._load_all(Hint(HintKind.TOPIC, topic=topic) for topic in topics)
         permitted = []
-        for topic in partition_machine.topics_without_live_isr(self.context, partitions):
-            state = await self.persistence.load(Hint(HintKind.TOPIC, topic=topic))
+        for topic, state in zip(topics, states, strict=True):
             configs = state.topic_configs.get(topic)
             if configs is None:
                 continue  # Unreadable setting: better no leader than one that loses records.
@@ -239,6 +283,21 @@ class MachineDriver:
             if is_permitted:
                 permitted.append(topic)
         return frozenset(permitted)
+
+    async def _load_all(self, hints: Iterable[Hint]) -> list[ControllerState]:
+        """Loads in pipelined portions; all loads end before an error is raised."""
+        wanted = list(hints)
+        loaded: list[ControllerState] = []
+        for start in range(0, len(wanted), MAX_PIPELINED):
+            portion = wanted[start : start + MAX_PIPELINED]
+            outcomes = await asyncio.gather(
+                *(self.persistence.load(hint) for hint in portion), return_exceptions=True
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                loaded.append(outcome)
+        return loaded
 
     async def trigger_online(self, topic: str | None = None) -> None:
         """Tries to bring all partitions online that are not, of one topic or of all."""

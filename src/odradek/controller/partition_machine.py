@@ -25,7 +25,7 @@ A NEW partition is initialized, never elected for: it has no ISR to choose from.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from odradek.controller.context import ControllerContext, PartitionStatus
@@ -214,11 +214,12 @@ def _decide_election(
         )
         return
     decision.elections[tp] = election
-    state = LeaderAndIsr(
+    state = replace(
+        old,
         leader=election.leader,
         leader_epoch=old.leader_epoch + 1,
         isr=election.isr,
-        partition_version=old.partition_version,
+        is_recovering=old.is_recovering or election.is_unclean,
     )
     decision.changes.append(_change(context, tp, state, is_first=False))
 

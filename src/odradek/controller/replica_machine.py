@@ -30,7 +30,7 @@ was the leader, the partition is without a leader nevertheless.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from odradek.controller.context import ControllerContext, PartitionAndReplica, ReplicaStatus
@@ -38,7 +38,7 @@ from odradek.controller.partition_machine import StateChangeFailed
 from odradek.controller.request_batch import RequestBatch
 from odradek.errors import InvariantViolation
 from odradek.metadata.changes import PartitionChanged
-from odradek.model import NO_LEADER, LeaderAndIsr, ReplicaAssignment, TopicPartition
+from odradek.model import NO_LEADER, ReplicaAssignment, TopicPartition
 
 __all__ = [
     "VALID_PREVIOUS",
@@ -230,11 +230,11 @@ def decide_isr_removal(
             removal.unchanged.append(tp)
             continue
         was_leader = old.leader == broker_id
-        state = LeaderAndIsr(
+        state = replace(
+            old,
             leader=NO_LEADER if was_leader else old.leader,
             leader_epoch=old.leader_epoch + (raises_leader_epoch or was_leader),
             isr=old.isr if len(old.isr) == 1 else tuple(r for r in old.isr if r != broker_id),
-            partition_version=old.partition_version,
         )
         removal.changes.append(
             PartitionChanged(

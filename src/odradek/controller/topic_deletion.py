@@ -90,7 +90,8 @@ def mark_ineligible(context: ControllerContext, topics: Iterable[str]) -> list[s
 
 def resume_topics(context: ControllerContext, topics: Iterable[str]) -> bool:
     """Makes queued topics eligible again; returns whether there were any."""
-    resumed = set(topics) & context.topics_to_be_deleted
+    reassigned = {tp.topic for tp in context.partitions_being_reassigned}
+    resumed = (set(topics) & context.topics_to_be_deleted) - reassigned
     context.topics_ineligible_for_deletion -= resumed
     return bool(resumed)
 

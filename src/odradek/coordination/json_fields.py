@@ -65,6 +65,9 @@ class JsonFields:
             raise self._unexpected(name, "a 32-bit integer")
         return value
 
+    def optional_integer(self, name: str) -> int | None:
+        return None if self._fields.get(name) is None else self.integer(name)
+
     def integers(self, name: str) -> tuple[int, ...]:
         return self._integers(name, self._fields.get(name))
 
@@ -98,6 +101,10 @@ class JsonFields:
         if len(texts) != len(values):
             raise self._unexpected(name, "an array of strings")
         return texts
+
+    def items(self, name: str) -> list[tuple[str, Json]]:
+        """The fields of an object, unchecked."""
+        return list(self._object(name, None).items())
 
     def text_map(self, name: str, missing: dict[str, str] | None = None) -> dict[str, str]:
         pairs = self._object(name, missing).items()

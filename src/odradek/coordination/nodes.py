@@ -30,6 +30,7 @@ from odradek.model import (
 __all__ = [
     "BrokerNode",
     "ControllerNode",
+    "FeatureNode",
     "PartitionStateNode",
     "ProducerIdBlock",
     "TopicNode",
@@ -50,19 +51,26 @@ __all__ = [
 ]
 
 _LOG_DIR_FAILURE = 1  # The only event Kafka defines.
+_NO_QUORUM = -1  # The epoch of a KRaft controller that would migrate the store; there is none.
+_RECOVERING = 1  # A leader recovery state; 0 is recovered.
 _ENDPOINT = re.compile(r"([^:/]+)://(?:\[([^\]]*)\]|([^:\[\]]*)):(-?[0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerNode:
-    """/controller."""
+    """/controller; written as version 2, as Kafka 3.9 does, read from version 1 on."""
 
     broker_id: int
     timestamp_ms: int
 
     def encode(self) -> bytes:
         return encode_object(
-            {"version": 1, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms)}
+            {
+                "version": 2,
+                "brokerid": self.broker_id,
+                "timestamp": str(self.timestamp_ms),
+                "kraftControllerEpoch": _NO_QUORUM,
+            }
         )
 
     @classmethod
@@ -173,15 +181,16 @@ class PartitionStateNode:
 
     def encode(self) -> bytes:
         state = self.leader_and_isr
-        return encode_object(
-            {
-                "controller_epoch": self.controller_epoch,
-                "leader": state.leader,
-                "version": 1,
-                "leader_epoch": state.leader_epoch,
-                "isr": list(state.isr),
-            }
-        )
+        node: dict[str, Json] = {
+            "controller_epoch": self.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": list(state.isr),
+        }
+        if state.is_recovering:  # Kafka, too, leaves the field out otherwise.
+            node["leader_recovery_state"] = _RECOVERING
+        return encode_object(node)
 
     @classmethod
     def parse(cls, data: bytes | None, version: int) -> "PartitionStateNode":
@@ -192,8 +201,44 @@ class PartitionStateNode:
             leader_epoch=fields.integer("leader_epoch"),
             isr=fields.integers("isr"),
             partition_version=version,
+            is_recovering=fields.optional_integer("leader_recovery_state") == _RECOVERING,
         )
         return cls(state, fields.integer("controller_epoch"))
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureNode:
+    """/feature (KIP-584); written as version 2, as Kafka does from 3.3 on, read from 1 on."""
+
+    levels: Mapping[str, int]  # The finalized level of each feature.
+    is_enabled: bool = True  # Otherwise finalized levels do not count.
+    version: int = 2
+
+    def encode(self) -> bytes:
+        return encode_object(
+            {
+                "version": self.version,
+                "status": int(self.is_enabled),
+                "features": {
+                    name: {"max_version_level": level} for name, level in self.levels.items()
+                },
+            }
+        )
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> "FeatureNode":
+        fields = JsonFields.of(data, "feature")
+        version, status = fields.integer("version"), fields.integer("status")
+        if version not in (1, 2) or status not in (0, 1):
+            raise BadNodeData(
+                "feature: expected version 1 or 2 and status 0 or 1, found version"
+                f" {version} and status {status}"
+            )
+        levels = {
+            name: JsonFields.check(value, f"feature {name}").integer("max_version_level")
+            for name, value in fields.items("features")
+        }
+        return cls(levels, bool(status), version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ The layout is Kafka's, so that its tools and brokers can read and write the same
     /controller                                  ephemeral: the controller's id
     /controller_epoch                            its data version fences every controller write
     /cluster/id
+    /feature                                     finalized features, and whether they count
     /brokers/ids/<id>                            ephemeral: its czxid is the broker epoch
     /brokers/topics/<t>                          assignment and topic id
     /brokers/topics/<t>/partitions/<p>/state     leader and ISR
@@ -34,6 +35,7 @@ __all__ = [
     "CONTROLLER_EPOCH",
     "DEFAULT_ENTITY",
     "DELETE_TOPICS",
+    "FEATURE",
     "INITIAL_PATHS",
     "ISR_CHANGES",
     "ISR_CHANGE_PREFIX",
@@ -60,6 +62,7 @@ __all__ = [
 
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = CONTROLLER_EPOCH_PATH
+FEATURE: Final = "/feature"
 CLUSTER_ID: Final = "/cluster/id"
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_TOPICS: Final = "/brokers/topics"

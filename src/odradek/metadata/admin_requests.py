@@ -16,6 +16,7 @@ __all__ = [
     "ElectionOutcome",
     "NewPartitions",
     "NewTopic",
+    "ReassignmentOutcome",
     "TopicResult",
 ]
 
@@ -88,3 +89,10 @@ class ElectionOutcome(NamedTuple):
     error: ErrorCode
     message: str | None = None
     leader: int | None = None
+
+
+class ReassignmentOutcome(NamedTuple):
+    """The result of one partition's reassignment; NONE: it has begun, and goes on by itself."""
+
+    error: ErrorCode
+    message: str | None = None

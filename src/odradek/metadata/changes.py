@@ -33,6 +33,7 @@ __all__ = [
     "ScramRemoved",
     "ScramSet",
     "SingleChange",
+    "StoredReassignmentsChanged",
     "TopicCreated",
     "TopicDeletionCancelled",
     "TopicDeletionRequested",
@@ -80,6 +81,13 @@ class PartitionChanged:
     state: LeaderAndIsr  # As it is to be; its `partition_version` is the one decide knew.
     controller_epoch: int  # Of the controller that decides.
     is_first: bool  # The partition has no state yet; then the version is not used.
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReassignmentsChanged:
+    """Replaces the reassignments that tools requested by a node; an empty map ends the request."""
+
+    reassignments: Mapping[TopicPartition, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +180,7 @@ SingleChange: TypeAlias = (
     | PartitionsAdded
     | AssignmentChanged
     | PartitionChanged
+    | StoredReassignmentsChanged
     | TopicDeletionRequested
     | TopicDeletionCancelled
     | TopicRemoved

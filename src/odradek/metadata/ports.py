@@ -38,6 +38,7 @@ from odradek.metadata.admin_requests import (
     ElectionOutcome,
     NewPartitions,
     NewTopic,
+    ReassignmentOutcome,
     TopicResult,
 )
 from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigEdit, QuotaSet
@@ -473,6 +474,15 @@ class ControllerApi(Protocol):
 
     def check_registration(self, broker_id: int, broker_epoch: int) -> None:
         """Checks that a request comes from the present registration of a broker."""
+        ...
+
+    async def alter_reassignments(
+        self,
+        targets: Mapping[TopicPartition, tuple[int, ...] | None],
+        *,
+        allows_other_count: bool = True,
+    ) -> Mapping[TopicPartition, ReassignmentOutcome]:
+        """Begins, overrides and, where the target is None, cancels moves of replicas."""
         ...
 
     async def list_reassignments(

@@ -1,18 +1,25 @@
-"""The first writes of a broker to a store: parent nodes, the cluster's id, the broker's id."""
+"""The first writes to a store: parent nodes, the ids of cluster and broker, the features."""
 
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 
-from odradek.coordination.nodes import encode_cluster_id, parse_cluster_id
+from odradek.coordination.nodes import FeatureNode, encode_cluster_id, parse_cluster_id
 from odradek.coordination.paths import (
     BROKER_SEQUENCE_ID,
     CLUSTER_ID,
+    FEATURE,
     INITIAL_PATHS,
     ancestors,
 )
 from odradek.coordination.store import ANY_VERSION, CoordinationStore, Create
-from odradek.errors import ConnectionLost, NodeExists, NoNode
+from odradek.errors import BadNodeData, BadVersion, ConnectionLost, NodeExists, NoNode, StoreError
+from odradek.metadata.ports import Fence
+from odradek.metadata_store.entity_writes import MAX_RENDERINGS
 
-__all__ = ["claim_cluster_id", "create_parents", "draw_broker_id"]
+__all__ = ["claim_cluster_id", "create_parents", "draw_broker_id", "enable_features"]
+
+logger = logging.getLogger(__name__)
 
 
 async def create_parents(store: CoordinationStore) -> None:
@@ -54,3 +61,37 @@ async def draw_broker_id(store: CoordinationStore, reserved_max_id: int) -> int:
             await store.sync()  # Waits for a link. A number may be skipped.
             continue
         return reserved_max_id + stat.version
+
+
+async def enable_features(store: CoordinationStore, fence: Fence) -> None:
+    """Writes /feature as a controller of Kafka 3.9 does: enabled, with the levels it has.
+
+    A node that cannot be read stays as it is, and one line tells so.
+
+    Raises:
+        ControllerMoved: The fence failed.
+        StoreError: Other writers kept changing the node.
+    """
+    for _ in range(MAX_RENDERINGS):
+        try:
+            try:
+                data, stat = await store.get(FEATURE)
+                found = FeatureNode.parse(data)
+            except NoNode:
+                await store.create(FEATURE, FeatureNode({}).encode(), fence=fence)
+                return
+            except BadNodeData as error:
+                logger.warning("%s is ignored: %s", FEATURE, error)
+                return
+            wanted = replace(
+                found,
+                levels=found.levels if found.is_enabled else {},
+                is_enabled=True,
+                version=FeatureNode({}).version,
+            )
+            if wanted != found:
+                await store.set(FEATURE, wanted.encode(), stat.version, fence=fence)
+        except (NodeExists, NoNode, BadVersion, ConnectionLost):
+            continue  # Another writer came in between, or the link broke: look again.
+        return
+    raise StoreError(f"{FEATURE} could not be written in {MAX_RENDERINGS} attempts", path=FEATURE)

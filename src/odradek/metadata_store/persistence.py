@@ -61,6 +61,8 @@ from odradek.metadata.ports import (
     LeadershipWon,
     PersistenceEvent,
 )
+from odradek.metadata_store.bootstrap import enable_features
+from odradek.metadata_store.patience import PatientStore
 from odradek.metadata_store.reads import StoreReader
 from odradek.metadata_store.writes import StoreWriter
 from odradek.model import NO_CONTROLLER
@@ -116,8 +118,9 @@ class StorePersistence:
         self._clock = clock
         self._reregister = reregister
         self._sleep = sleep
-        self._writer = StoreWriter(store)
-        self._reader = StoreReader(store, self._put)
+        self._patient = PatientStore(store, sleep=sleep)
+        self._writer = StoreWriter(self._patient)
+        self._reader = StoreReader(self._patient, self._put)
         self._queue: deque[Hint | _ControllerNodeChanged | _SessionLost | _SessionReplaced] = (
             deque()
         )
@@ -203,13 +206,16 @@ class StorePersistence:
                 self._leadership = won
                 return won
 
-    async def _read_controller(self) -> tuple[int, Stat | None]:
+    async def _read_controller(
+        self, store: CoordinationStore | None = None
+    ) -> tuple[int, Stat | None]:
         """The id of the controller, and the node's stat; NO_CONTROLLER if it cannot be read."""
-        stat = await self._store.exists(CONTROLLER, self._on_controller_node)
+        store = store or self._store
+        stat = await store.exists(CONTROLLER, self._on_controller_node)
         if stat is None:
             return NO_CONTROLLER, None
         try:
-            data, stat = await self._store.get(CONTROLLER)
+            data, stat = await store.get(CONTROLLER)
             return ControllerNode.parse(data).broker_id, stat
         except NoNode:
             return NO_CONTROLLER, None
@@ -264,9 +270,9 @@ class StorePersistence:
     async def resign(self, fence: Fence) -> None:
         self._has_resigned = True
         try:
-            controller_id, _ = await self._read_controller()
+            controller_id, _ = await self._read_controller(self._patient)
             if controller_id == self._broker_id:
-                await self._store.delete(CONTROLLER, ANY_VERSION, fence=fence)
+                await self._patient.delete(CONTROLLER, ANY_VERSION, fence=fence)
             else:
                 logger.warning("not resigning: broker %d is the controller", controller_id)
         except (NoNode, ControllerMoved, SessionExpired, ConnectionLost) as error:
@@ -280,6 +286,7 @@ class StorePersistence:
             raise ControllerMoved("only the controller loads its state")
         try:
             if hint is None:
+                await enable_features(self._patient, leadership.fence)
                 return await self._reader.load_all(leadership.fence)
             return await self._reader.load(hint, leadership.fence)
         except SessionExpired as error:

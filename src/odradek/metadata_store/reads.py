@@ -273,18 +273,22 @@ class StoreReader:
     async def _consume(
         self, parent: str, kind: HintKind, fence: Fence
     ) -> list[tuple[str, bytes | None]]:
-        """Reads and deletes notifications, malformed ones included."""
+        """Reads and deletes notifications, malformed ones included.
+
+        All are read before the first is deleted: a failure leaves all of them, or has read all.
+        """
         names, _ = await self._store.children(parent, self._watch(Hint(kind)))
-        consumed: list[tuple[str, bytes | None]] = []
-        for name in names:
-            path = f"{parent}/{name}"
-            try:
-                data, _ = await self._store.get(path)
-            except NoNode:
-                continue
-            consumed.append((path, data))
-            await self._delete(path, fence)
-        return consumed
+        paths = [f"{parent}/{name}" for name in names]
+        found = await self._pipelined(paths, self._notification)
+        await self._pipelined(paths, lambda path: self._delete(path, fence))
+        return [item for item in found if item is not None]
+
+    async def _notification(self, path: str) -> tuple[str, bytes | None] | None:
+        try:
+            data, _ = await self._store.get(path)
+        except NoNode:
+            return None
+        return path, data
 
     async def _delete(self, path: str, fence: Fence) -> None:
         try:
@@ -314,5 +318,12 @@ class StoreReader:
         results: list[_T] = []
         for start in range(0, len(wanted), MAX_PIPELINED):
             portion = wanted[start : start + MAX_PIPELINED]
-            results += await asyncio.gather(*(read(item) for item in portion))
+            # All end before the first error is raised: none goes on beside the next event.
+            outcomes = await asyncio.gather(
+                *(read(item) for item in portion), return_exceptions=True
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                results.append(outcome)
         return results

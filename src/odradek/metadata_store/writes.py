@@ -7,6 +7,7 @@ TopicCreated                            config, topic: one transaction        to
 PartitionsAdded, AssignmentChanged      topic                                 its version
 PartitionChanged, first                 missing parents, state                state absent
 PartitionChanged, later                 state                                 partition version
+StoredReassignmentsChanged              the request, or its deletion          none
 TopicDeletionRequested / …Cancelled     mark                                  none
 TopicRemoved                            states up to the topic, config, mark  none
 ConfigSet, QuotaSet, ScramSet/Removed   config, then its notification         version of the node
@@ -22,14 +23,16 @@ write would have given it proves the write, anything else is a conflict.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from odradek.coordination.nodes import (
     PartitionStateNode,
     TopicNode,
     encode_config,
+    encode_reassignments,
 )
 from odradek.coordination.paths import (
+    REASSIGN_PARTITIONS,
     ConfigNodeType,
     config_path,
     delete_topic_path,
@@ -76,6 +79,7 @@ from odradek.metadata.changes import (
     ScramRemoved,
     ScramSet,
     SingleChange,
+    StoredReassignmentsChanged,
     TopicCreated,
     TopicDeletionCancelled,
     TopicDeletionRequested,
@@ -178,14 +182,22 @@ class StoreWriter:
             for change in changes
             if isinstance(change, PartitionChanged) and change.is_first
         }
-        for topic in sorted(topics):
-            try:
-                for operation in await missing_nodes(self._store, [partitions_path(topic)]):
-                    await self._store.multi([operation], fence=fence)
-            except (NodeExists, NoNode, ConnectionLost):
-                continue  # A missing parent is found again when the state is written.
-            except SessionExpired as error:
-                raise ControllerMoved(f"the session is over: {error}") from error
+        results = await asyncio.gather(
+            *(self._create_parent(topic, fence) for topic in sorted(topics)),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _create_parent(self, topic: str, fence: Fence) -> None:
+        try:
+            for operation in await missing_nodes(self._store, [partitions_path(topic)]):
+                await self._store.multi([operation], fence=fence)
+        except (NodeExists, NoNode, ConnectionLost):
+            return  # A missing parent is found again when the state is written.
+        except SessionExpired as error:
+            raise ControllerMoved(f"the session is over: {error}") from error
 
     async def _outcome(self, change: Change, fence: Fence) -> Committed | Conflict | FailedChange:
         try:
@@ -194,6 +206,9 @@ class StoreWriter:
                     return await self._remove_topic(change, topic, fence)
                 case TopicDeletionCancelled(topic=topic):
                     await self._delete_tree(delete_topic_path(topic), fence)
+                    return Committed(change, 0)
+                case StoredReassignmentsChanged(reassignments=left):
+                    await self._put_reassignments(left, fence)
                     return Committed(change, 0)
                 case ConfigSet() | QuotaSet() | ScramSet() | ScramRemoved():
                     await write_entity(self._store, change, fence=fence)
@@ -261,6 +276,27 @@ class StoreWriter:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"{type(change).__name__} cannot be part of a group"
                 )
+
+    async def _put_reassignments(
+        self, left: Mapping[TopicPartition, Sequence[int]], fence: Fence
+    ) -> None:
+        if not left:
+            await self._delete_tree(REASSIGN_PARTITIONS, fence)
+            return
+        for _ in range(MAX_RENDERINGS):
+            try:
+                data = encode_reassignments(left)
+                await self._store.set(REASSIGN_PARTITIONS, data, ANY_VERSION, fence=fence)
+            except NoNode:
+                return  # Its writer has withdrawn it.
+            except ConnectionLost:
+                await self._store.sync()
+                continue
+            return
+        raise StoreError(
+            f"{REASSIGN_PARTITIONS} could not be written in {MAX_RENDERINGS} attempts",
+            path=REASSIGN_PARTITIONS,
+        )
 
     # What is there instead
 

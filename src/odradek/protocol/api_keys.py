@@ -198,7 +198,7 @@ API_SUPPORT: Final[dict[ApiKey, ApiSupport]] = {
     ApiKey.DELETE_GROUPS: _api("0-2", flexible_from=2),
     ApiKey.ELECT_LEADERS: _api("0-2", flexible_from=2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _api("0-1", flexible_from=1),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _api("0", flexible_from=0),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _api("0-1", flexible_from=0),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _api("0", flexible_from=0),
     ApiKey.OFFSET_DELETE: _api("0"),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _api("0-1", flexible_from=1),

@@ -16,6 +16,7 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages import (
     alter_client_quotas,
     alter_configs,
+    alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
     create_acls,
@@ -266,6 +267,20 @@ _REQUESTS: dict[ApiKey, Callable[[str, bytes, int], Message]] = {
         topic_partitions=[elect_leaders.TopicPartitions(topic=topic, partitions=[0])]
     ),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda topic, _, __: _incremental_alter_configs(topic),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda topic, _, __: (
+        alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+            topics=[
+                alter_partition_reassignments.ReassignableTopic(
+                    name=topic,
+                    partitions=[
+                        alter_partition_reassignments.ReassignablePartition(
+                            partition_index=0, replicas=[0]
+                        )
+                    ],
+                )
+            ]
+        )
+    ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda _, __, ___: (
         list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None)
     ),
@@ -360,6 +375,7 @@ _ROWS = {
     ApiKey.DELETE_GROUPS: ["results.group_id"],
     ApiKey.ELECT_LEADERS: ["replica_election_results.partition_result"],
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ["responses.resource_name"],
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ["responses.partitions"],
     ApiKey.DESCRIBE_CLIENT_QUOTAS: ["entries.entity", "entries.values"],
     ApiKey.ALTER_CLIENT_QUOTAS: ["entries.entity"],
     ApiKey.DESCRIBE_CLUSTER: ["brokers.host"],

@@ -22,9 +22,18 @@ ACTIONS = [
     "groups reset-offsets",
     "groups delete",
     "groups delete-offsets",
+    "reassign plan",
+    "reassign execute",
+    "reassign verify",
+    "reassign cancel",
+    "reassign list",
+    "controller show",
 ]
 # Commands that connect to nothing, or only with one of their actions.
-OTHERS = ("serve", "topics", "configs", "groups", "controller", "log", "metrics", "pipeline")
+OTHERS = (
+    *("serve", "topics", "configs", "groups", "reassign", "controller", "log", "metrics"),
+    "pipeline",
+)
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *ACTIONS])

@@ -32,6 +32,7 @@ ADMIN_CALLS = {
     ApiKey.DESCRIBE_LOG_DIRS: {"describe_log_dirs"},
     ApiKey.CREATE_PARTITIONS: {"create_partitions"},
     ApiKey.ELECT_LEADERS: {"elect_leaders"},
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: {"alter_partition_reassignments"},
     ApiKey.LIST_PARTITION_REASSIGNMENTS: {"list_partition_reassignments"},
     ApiKey.DESCRIBE_CLIENT_QUOTAS: {"describe_client_quotas"},
     ApiKey.ALTER_CLIENT_QUOTAS: {"alter_client_quotas"},

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from odradek.coordination.embedded import EmbeddedEngine
 from odradek.coordination.nodes import (
     BrokerNode,
     ControllerNode,
+    FeatureNode,
     PartitionStateNode,
     ProducerIdBlock,
     TopicNode,
@@ -110,11 +112,13 @@ def test_every_initial_path_comes_after_its_parents() -> None:
 
 
 def test_the_controller_document_in_its_node(tmp_path: Path) -> None:
-    """03b:T3.1."""
+    """03b:T3.1; we write it as Kafka 3.9 does, in version 2."""
     document = b'{"version":1,"brokerid":0,"timestamp":"1585098432431"}'
     node = ControllerNode(broker_id=0, timestamp_ms=1585098432431)
-    assert node.encode() == document
     assert len(document) == 54
+    assert node.encode() == document.replace(b':1,"b', b':2,"b')[:-1] + (
+        b',"kraftControllerEpoch":-1}'
+    )
 
     async def main() -> None:
         async with EmbeddedEngine(str(tmp_path)) as engine:
@@ -132,6 +136,47 @@ def test_the_controller_document_in_its_node(tmp_path: Path) -> None:
 def test_a_later_controller_document_is_accepted() -> None:
     data = b'{"version":2,"brokerid":7,"timestamp":"5","kraftControllerEpoch":-1}'
     assert ControllerNode.parse(data) == ControllerNode(7, 5)
+
+
+def test_an_uncleanly_elected_leader_is_noted_until_it_has_recovered() -> None:
+    """As Kafka 3.9 writes it: the field is there only while it is not 0 (KIP-704)."""
+    document = (
+        b'{"controller_epoch":3,"leader":1,"version":1,"leader_epoch":4,"isr":[1],'
+        b'"leader_recovery_state":1}'
+    )
+    state = LeaderAndIsr(leader=1, leader_epoch=4, isr=(1,), partition_version=2)
+    recovering = replace(state, is_recovering=True)
+    assert PartitionStateNode(recovering, 3).encode() == document
+    assert PartitionStateNode.parse(document, 2).leader_and_isr == recovering
+    recovered = document.replace(b'state":1', b'state":0')
+    assert PartitionStateNode.parse(recovered, 2).leader_and_isr == state
+    assert b"recovery" not in PartitionStateNode(state, 3).encode()
+
+
+def test_the_feature_document() -> None:
+    node = FeatureNode({"metadata.version": 4})
+    document = b'{"version":2,"status":1,"features":{"metadata.version":{"max_version_level":4}}}'
+    assert node.encode() == document
+    assert FeatureNode.parse(document) == node
+    old = b'{"version":1,"status":0,"features":{"f":{"min_version_level":1,"max_version_level":2}}}'
+    assert FeatureNode.parse(old) == FeatureNode({"f": 2}, is_enabled=False, version=1)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b'{"version":3,"status":1,"features":{}}',
+        b'{"version":2,"status":2,"features":{}}',
+        b'{"version":2,"status":1}',
+        b'{"version":2,"status":1,"features":{"f":1}}',
+        b'{"version":2,"status":1,"features":{"f":{}}}',
+        b"{",
+        None,
+    ],
+)
+def test_a_feature_document_of_another_form_is_refused(document: bytes | None) -> None:
+    with pytest.raises(BadNodeData, match="feature"):
+        FeatureNode.parse(document)
 
 
 def test_the_partition_state_document() -> None:

@@ -1,7 +1,7 @@
 """The requests of an administrator. Results are per item: one failure affects no other item."""
 
 from odradek.client.admin.api_versions import BrokerVersions, describe_api_versions
-from odradek.client.admin.cluster import ClusterDescription, LogDir, Reassignment, Replica
+from odradek.client.admin.cluster import ClusterDescription, LogDir, Replica
 from odradek.client.admin.configs import (
     ConfigEntry,
     ConfigOperation,
@@ -13,6 +13,7 @@ from odradek.client.admin.configs import (
 from odradek.client.admin.groups import GroupDescription, GroupListing, GroupMember
 from odradek.client.admin.producers import ProducerState
 from odradek.client.admin.quotas import ANY_NAME, QuotaEntity
+from odradek.client.admin.reassignments import Reassignment
 from odradek.client.admin.records import HIGH_WATERMARK, delete_records
 from odradek.client.admin.topic_descriptions import (
     PartitionDescription,

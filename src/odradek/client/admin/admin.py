@@ -13,16 +13,18 @@ from odradek.client.admin import (
     groups,
     producers,
     quotas,
+    reassignments,
     topic_descriptions,
 )
 from odradek.client.admin import records as record_calls
 from odradek.client.admin import topics as topic_calls
 from odradek.client.admin.api_versions import BrokerVersions
-from odradek.client.admin.cluster import ClusterDescription, LogDir, Reassignment
+from odradek.client.admin.cluster import ClusterDescription, LogDir
 from odradek.client.admin.configs import ConfigEntry, ConfigOperation, ConfigResource
 from odradek.client.admin.groups import GroupDescription, GroupListing
 from odradek.client.admin.producers import ProducerState
 from odradek.client.admin.quotas import QuotaEntity
+from odradek.client.admin.reassignments import Reassignment
 from odradek.client.admin.topic_descriptions import TopicPage
 from odradek.client.admin.topics import CreatedTopic, NewPartitions, NewTopic
 from odradek.client.client import Client
@@ -357,11 +359,34 @@ class Admin(AsyncClient):
             self._client, election_type, partitions, deadline=self._until(timeout)
         )
 
+    async def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Begins to move replicas; None for each partition whose move has begun.
+
+        Args:
+            targets: The brokers of each partition, the preferred leader first; None cancels.
+            allow_replication_factor_change: Whether the number of replicas may change.
+
+        Raises:
+            ApiError: The whole request was refused.
+        """
+        return await reassignments.alter_partition_reassignments(
+            self._client,
+            targets,
+            allow_replication_factor_change=allow_replication_factor_change,
+            deadline=self._until(timeout),
+        )
+
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """Partitions whose replicas move now."""
-        return await cluster.list_partition_reassignments(
+        return await reassignments.list_partition_reassignments(
             self._client, partitions, deadline=self._until(timeout)
         )
 

@@ -62,6 +62,7 @@ class Admin(Blocking[awaited.Admin]):
     describe_log_dirs = blocking(awaited.Admin.describe_log_dirs)
     describe_api_versions = blocking(awaited.Admin.describe_api_versions)
     elect_leaders = blocking(awaited.Admin.elect_leaders)
+    alter_partition_reassignments = blocking(awaited.Admin.alter_partition_reassignments)
     list_partition_reassignments = blocking(awaited.Admin.list_partition_reassignments)
     list_groups = blocking(awaited.Admin.list_groups)
     describe_groups = blocking(awaited.Admin.describe_groups)

@@ -1,4 +1,4 @@
-"""The cluster itself: its brokers, their disks, leaders, reassignments."""
+"""The cluster itself: its brokers, their disks, leaders."""
 
 import asyncio
 from collections.abc import Iterable
@@ -27,22 +27,15 @@ from odradek.protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     TopicPartitions,
 )
-from odradek.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    ListPartitionReassignmentsTopics,
-)
 from odradek.security.operations import Operation, parse_operation_bits
 
 __all__ = [
     "ClusterDescription",
     "LogDir",
-    "Reassignment",
     "Replica",
     "describe_cluster",
     "describe_log_dirs",
     "elect_leaders",
-    "list_partition_reassignments",
 ]
 
 
@@ -70,14 +63,6 @@ class LogDir(NamedTuple):
     replicas: dict[TopicPartition, Replica]
     total_bytes: int
     usable_bytes: int
-
-
-class Reassignment(NamedTuple):
-    """A partition whose replicas move."""
-
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
 
 
 async def describe_cluster(
@@ -209,46 +194,6 @@ async def elect_leaders(
             is_done = one.error_code == ErrorCode.NONE
             results[tp] = None if is_done else api_error(one.error_code, one.error_message, tp)
     return results
-
-
-async def list_partition_reassignments(
-    client: Client, partitions: Iterable[TopicPartition] | None, *, deadline: Deadline
-) -> dict[TopicPartition, Reassignment]:
-    """Partitions whose replicas move now, among those that are named, or all.
-
-    Raises:
-        ApiError: The controller refuses.
-    """
-    nested = None if partitions is None else by_topic(dict.fromkeys(partitions))
-    request = ListPartitionReassignmentsRequest(
-        timeout_ms=deadline.left_ms(),
-        topics=None
-        if nested is None
-        else [
-            ListPartitionReassignmentsTopics(name=name, partition_indexes=list(some))
-            for name, some in nested.items()
-        ],
-    )
-
-    async def attempt() -> ListPartitionReassignmentsResponse:
-        response = await client.ask_controller(
-            ApiKey.LIST_PARTITION_REASSIGNMENTS,
-            request,
-            ListPartitionReassignmentsResponse,
-            deadline,
-            repeatable=True,
-        )
-        _check(response.error_code, response.error_message, "reassignments")
-        return response
-
-    response = await client.retry("LIST_PARTITION_REASSIGNMENTS", attempt, deadline)
-    return {
-        TopicPartition(topic.name, one.partition_index): Reassignment(
-            tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
-        )
-        for topic in response.topics
-        for one in topic.partitions
-    }
 
 
 def _check(code: int, message: str | None, what: str) -> None:

@@ -19,6 +19,7 @@ from odradek.metadata.admin_requests import (
     ElectionOutcome,
     NewPartitions,
     NewTopic,
+    ReassignmentOutcome,
     TopicResult,
 )
 from odradek.metadata.cache import MetadataCache
@@ -186,6 +187,17 @@ class FakeController:
     ) -> dict[TopicPartition, ElectionOutcome]:
         self._note("elect", (partitions, election_type))
         return self.elections
+
+    async def alter_reassignments(
+        self,
+        targets: Mapping[TopicPartition, tuple[int, ...] | None],
+        *,
+        allows_other_count: bool = True,
+    ) -> dict[TopicPartition, ReassignmentOutcome]:
+        self._note("move" if allows_other_count else "move as many", dict(targets))
+        return {
+            tp: ReassignmentOutcome(self.refusals.get(tp.topic, ErrorCode.NONE)) for tp in targets
+        }
 
     async def list_reassignments(
         self, partitions: Sequence[TopicPartition] | None

@@ -12,6 +12,7 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages import (
     alter_client_quotas,
     alter_configs,
+    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_records,
@@ -218,6 +219,13 @@ CASES = [
         ),
         (Operation.ALTER, *THE_CLUSTER),
         {OUT_OF_CLUSTER: 3},
+    ),
+    Case(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        1,
+        alter_partition_reassignments.AlterPartitionReassignmentsRequest(topics=[]),
+        (Operation.ALTER, *THE_CLUSTER),
+        {OUT_OF_CLUSTER: 1},
     ),
     Case(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,

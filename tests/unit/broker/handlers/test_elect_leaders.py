@@ -1,7 +1,10 @@
-"""ElectLeaders and ListPartitionReassignments: the controller's answers, told by topic."""
+"""ElectLeaders and the two reassignment APIs: the controller's answers, told by topic."""
 
 import pytest
 
+from odradek.broker.handlers.alter_partition_reassignments import (
+    handle_alter_partition_reassignments,
+)
 from odradek.broker.handlers.elect_leaders import handle_elect_leaders
 from odradek.broker.handlers.list_partition_reassignments import (
     handle_list_partition_reassignments,
@@ -11,6 +14,12 @@ from odradek.metadata.admin_requests import ElectionOutcome
 from odradek.model import ReplicaAssignment, TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.enums import ElectionType
+from odradek.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from odradek.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -141,3 +150,60 @@ def test_moves_are_known_to_the_controller_only() -> None:
     broker.controller.is_active = False
     answer = list_moves(broker, ListPartitionReassignmentsRequest())
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
+
+
+def move(
+    broker: BrokerFixture, version: int, *, may_grow: bool = True
+) -> AlterPartitionReassignmentsResponse:
+    message = AlterPartitionReassignmentsRequest(
+        allow_replication_factor_change=may_grow,
+        topics=[
+            ReassignableTopic(
+                name="a",
+                partitions=[
+                    ReassignablePartition(partition_index=0, replicas=[9]),
+                    ReassignablePartition(partition_index=1, replicas=None),
+                    ReassignablePartition(partition_index=0, replicas=[2, 1]),
+                ],
+            ),
+            ReassignableTopic(
+                name="b", partitions=[ReassignablePartition(partition_index=0, replicas=[])]
+            ),
+        ],
+    )
+    return broker.ask(
+        handle_alter_partition_reassignments,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        message,
+        version,
+        AlterPartitionReassignmentsResponse,
+    )
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_moves_are_answered_by_partition_and_the_last_target_counts(version: int) -> None:
+    broker = BrokerFixture()
+    broker.controller.refusals["b"] = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    answer = move(broker, version)
+    assert answer.error_code == 0
+    assert [
+        (topic.name, row.partition_index, row.error_code)
+        for topic in answer.responses
+        for row in topic.partitions
+    ] == [("a", 0, 0), ("a", 1, 0), ("b", 0, ErrorCode.INVALID_REPLICA_ASSIGNMENT)]
+    targets = {A0: (2, 1), A1: None, TopicPartition("b", 0): ()}
+    assert broker.controller.calls == [("move", targets)]
+
+
+def test_another_number_of_replicas_may_be_excluded() -> None:
+    broker = BrokerFixture()
+    assert not move(broker, 1, may_grow=False).allow_replication_factor_change
+    assert broker.controller.calls[0][0] == "move as many"
+
+
+def test_only_the_controller_moves_replicas() -> None:
+    broker = BrokerFixture()
+    broker.controller.is_active = False
+    answer = move(broker, 1)
+    assert (answer.error_code, answer.responses) == (ErrorCode.NOT_CONTROLLER, ())
+    assert not broker.controller.calls
