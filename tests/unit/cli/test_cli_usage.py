@@ -24,7 +24,17 @@ ACTIONS = [
     "groups delete-offsets",
 ]
 # Commands that connect to nothing, or only with one of their actions.
-OTHERS = ("serve", "topics", "configs", "groups", "controller", "log", "metrics", "pipeline")
+OTHERS = (
+    "serve",
+    "cluster",
+    "topics",
+    "configs",
+    "groups",
+    "controller",
+    "log",
+    "metrics",
+    "pipeline",
+)
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *ACTIONS])
