@@ -118,7 +118,9 @@ class ReplicaFixture:
         directories: Sequence[str] = ("data",),
         disk: Disk | None = None,
         config: LogConfig | None = None,
+        broker_id: int = BROKER_ID,
     ) -> None:
+        self.broker_id = broker_id
         self.paths = [str(root / name) for name in directories]
         self.disk = disk or UnsyncedDisk()
         self.clock = ManualClock()
@@ -147,7 +149,7 @@ class ReplicaFixture:
         )
         self.log_manager.startup()
         self.replicas = ReplicaManager(
-            ReplicaManagerConfig(broker_id=BROKER_ID, max_lag_ms=MAX_LAG_MS),
+            ReplicaManagerConfig(broker_id=self.broker_id, max_lag_ms=MAX_LAG_MS),
             log_manager=self.log_manager,
             purgatories=self.purgatories,
             clock=self.clock,
@@ -251,12 +253,20 @@ class ReplicaFixture:
         return answers
 
     def fetch_as(
-        self, broker_id: int, partition: TopicPartition, offset: int, *, epoch: int | None = None
+        self,
+        broker_id: int,
+        partition: TopicPartition,
+        offset: int,
+        *,
+        epoch: int | None = None,
+        broker_epoch: int = -1,
     ) -> FetchResult:
         """A follower's fetch, answered at once."""
         leader_epoch = self.partition(partition).leader_epoch if epoch is None else epoch
         wanted = FetchPartition(partition, None, offset, 1 << 20, leader_epoch, 0)
-        [[(_, result)]] = self.fetch(wanted, max_wait_ms=0, replica_id=broker_id)
+        [[(_, result)]] = self.fetch(
+            wanted, max_wait_ms=0, replica_id=broker_id, replica_epoch=broker_epoch
+        )
         return result
 
     def delete_records(

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple, NewType, Protocol, TypeAlias
 
 from odradek.errors import ApiError, ErrorCode, OdradekError
@@ -52,6 +53,7 @@ __all__ = [
     "IsrAltered",
     "IsrConflict",
     "IsrOutcomeUnknown",
+    "IsrRefused",
     "LeadershipLost",
     "LeadershipWon",
     "MetadataFeed",
@@ -257,11 +259,17 @@ class IsrConflict(NamedTuple):
     """Another writer changed the partition: keep the old ISR and wait for the controller."""
 
 
+class IsrRefused(NamedTuple):
+    """The controller refused the change and stored nothing: the old ISR holds."""
+
+    reason: str
+
+
 class IsrOutcomeUnknown(NamedTuple):
     """The link broke and the store could not be read since: the change stays in flight."""
 
 
-AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrOutcomeUnknown
+AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrRefused | IsrOutcomeUnknown
 
 
 class ProducerIds(NamedTuple):
@@ -288,9 +296,19 @@ class ControllerPort(Protocol):
         ...
 
     async def alter_isr(
-        self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
+        self,
+        tp: TopicPartition,
+        state: LeaderAndIsr,
+        *,
+        controller_epoch: int,
+        broker_epochs: Mapping[int, int] = MappingProxyType({}),
     ) -> AlterIsrOutcome:
-        """Stores a new ISR if the partition still has `state.partition_version`."""
+        """Stores a new ISR if the partition still has `state.partition_version`.
+
+        Args:
+            broker_epochs: Of members, as their fetches carried them: a controller refuses a member
+                that was registered anew since (KAFKA-15221).
+        """
         ...
 
     async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:

@@ -6,7 +6,8 @@ makes them, active controller or not.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from odradek.clock import Clock
 from odradek.coordination.nodes import (
@@ -171,7 +172,12 @@ class StoreControllerPort:
     # Partitions
 
     async def alter_isr(
-        self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
+        self,
+        tp: TopicPartition,
+        state: LeaderAndIsr,
+        *,
+        controller_epoch: int,
+        broker_epochs: Mapping[int, int] = MappingProxyType({}),  # noqa: ARG002 - the store has none to compare
     ) -> AlterIsrOutcome:
         """Stores a new ISR if the partition still has `state.partition_version`."""
         path = partition_state_path(tp)

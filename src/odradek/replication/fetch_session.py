@@ -23,6 +23,9 @@ otherwise the request is served without a session. Sessions outlive their connec
 must not fill them with names it invents: a session accepts no partition that this broker does not
 know. A full request that names one gets no session; an incremental one ends its session with
 FETCH_SESSION_ID_NOT_FOUND, and the client's next request is a full one.
+
+A fetch of a consumer's session looks at all its partitions; one of a follower's at those with news
+(`follower_news`).
 """
 
 from collections import OrderedDict
@@ -32,6 +35,8 @@ from typing import TypeAlias, final
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.replication.fetch_values import FetchResult
+from odradek.replication.follower_news import FollowerWatch, SessionNews
+from odradek.replication.partition import Partition
 
 __all__ = [
     "EVICTION_MS",
@@ -75,6 +80,7 @@ class SessionPartition:
         "max_bytes",
         "told_high_watermark",
         "told_log_start_offset",
+        "watch",
     )
 
     def __init__(
@@ -94,6 +100,7 @@ class SessionPartition:
         self.max_bytes = max_bytes
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
+        self.watch: FollowerWatch | None = None  # Only in a follower's session.
 
     def update(self, other: "SessionPartition") -> None:
         """Replaces the client's wishes by those of its newest request."""
@@ -124,7 +131,15 @@ class SessionPartition:
 
 
 class _Session:
-    __slots__ = ("epoch", "id", "is_privileged", "last_used_ms", "partitions", "uses_topic_ids")
+    __slots__ = (
+        "epoch",
+        "id",
+        "is_privileged",
+        "last_used_ms",
+        "news",
+        "partitions",
+        "uses_topic_ids",
+    )
 
     def __init__(self, session_id: int, *, is_privileged: bool, uses_topic_ids: bool) -> None:
         self.id = session_id
@@ -134,6 +149,20 @@ class _Session:
         self.last_used_ms = 0
         # In the order of service; a partition moves to the end when an answer names it.
         self.partitions: OrderedDict[PartitionKey, SessionPartition] = OrderedDict()
+        # Which of them have to be looked at; None: all of them, as in a consumer's session.
+        self.news = SessionNews() if is_privileged else None
+
+    def forget(self, key: PartitionKey) -> bool:
+        """Removes a partition; returns whether it was there."""
+        entry = self.partitions.pop(key, None)
+        if entry is None:
+            return False
+        if entry.watch is not None:
+            entry.watch.end()
+            entry.watch = None
+        if self.news is not None:
+            self.news.entries.pop(key, None)
+        return True
 
 
 class FetchContext:
@@ -161,6 +190,31 @@ class FetchContext:
         """The session id for the answer; 0 without a session."""
         return 0 if self._session is None else self._session.id
 
+    @property
+    def news(self) -> SessionNews | None:
+        """The news of a follower's session; None for a consumer, or without a session."""
+        return None if self._session is None else self._session.news
+
+    def look_again(self) -> None:
+        """Takes the partitions that have news by now, for a fetch that has waited for them."""
+        session = self._session
+        if session is not None and session.news is not None and session.epoch == self._epoch:
+            self.partitions = list(session.news.entries.values())
+
+    def watch(self, entry: SessionPartition, partition: Partition, replica_id: int) -> None:
+        """Lets a partition tell its changes to the session."""
+        session = self._session
+        if session is None or session.news is None or session.epoch != self._epoch:
+            return
+        watch = entry.watch
+        if watch is not None and watch.partition is partition:
+            return
+        if session.partitions.get(entry.key) is not entry:
+            return  # Forgotten meanwhile.
+        if watch is not None:
+            watch.end()
+        entry.watch = FollowerWatch(partition, replica_id, entry, session.news)
+
     def select(
         self, results: Sequence[tuple[SessionPartition, FetchResult]]
     ) -> list[tuple[SessionPartition, FetchResult]]:
@@ -180,7 +234,24 @@ class FetchContext:
                 told.append((partition, result))
                 # Behind the partitions without records, so that a size limit starves none of them.
                 session.partitions.move_to_end(partition.key)
+            if session.news is not None:
+                self.settle(partition, result)
         return told
+
+    def settle(self, entry: SessionPartition, result: FetchResult) -> None:
+        """Removes a partition from a follower's news, if it is told everything about it."""
+        news, watch = self.news, entry.watch
+        if news is None:
+            return
+        if (
+            watch is not None
+            and result.error is ErrorCode.NONE
+            and result.diverging_epoch is None
+            and watch.is_all_told()
+        ):
+            news.entries.pop(entry.key, None)
+        elif result.records:
+            news.move_to_end(entry.key)
 
 
 class FetchSessionCache:
@@ -237,12 +308,17 @@ class FetchSessionCache:
             if session is not None:
                 session.partitions.update(wanted)
                 self.partition_count += len(wanted)
+                if session.news is not None:
+                    session.news.entries.update(wanted)
+                    session.news.last_fetch_ms = now_ms
             return FetchContext(list(wanted.values()), session, is_incremental=False)
         session = self._find(session_id, epoch, uses_topic_ids=uses_topic_ids)
         for key, partition in wanted.items():
             known = session.partitions.get(key)
             if known is not None:
                 known.update(partition)
+                if session.news is not None:
+                    session.news.entries.setdefault(key, known)
                 continue
             if self.partition_count >= self._max_partitions or not is_known(key):
                 self._remove(session_id)
@@ -253,16 +329,24 @@ class FetchSessionCache:
                 )
             session.partitions[key] = partition
             self.partition_count += 1
+            if session.news is not None:
+                session.news.entries[key] = partition
         for key in forgotten:
-            if session.partitions.pop(key, None) is not None:
-                self.partition_count -= 1
+            self.partition_count -= session.forget(key)
         # Also if the session ends here: an answer still under way must see that the epoch moved.
         session.epoch = next_epoch(session.epoch)
         if not session.partitions:
             self._remove(session_id)
             return FetchContext([], None, is_incremental=False)
         session.last_used_ms = now_ms
-        return FetchContext(list(session.partitions.values()), session, is_incremental=True)
+        news = session.news
+        if news is None:
+            touched = list(session.partitions.values())
+        else:
+            news.add_further(session.partitions, session.partitions)
+            touched = list(news.entries.values())
+            news.last_fetch_ms = now_ms
+        return FetchContext(touched, session, is_incremental=True)
 
     def _find(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> _Session:
         session = self._sessions.get(session_id)
@@ -328,3 +412,8 @@ class FetchSessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= len(session.partitions)
+            if session.news is not None:
+                for entry in session.partitions.values():
+                    if entry.watch is not None:
+                        entry.watch.end()
+                        entry.watch = None

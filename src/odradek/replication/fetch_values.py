@@ -37,6 +37,7 @@ class FetchParams:
         "min_bytes",
         "only_from_leader",
         "read_committed",
+        "replica_epoch",
         "replica_id",
     )
 
@@ -49,11 +50,13 @@ class FetchParams:
         is_hard_limit: bool = False,
         read_committed: bool = False,
         has_client_metadata: bool = False,
+        replica_epoch: int = -1,
     ) -> None:
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
         self.replica_id = replica_id
+        self.replica_epoch = replica_epoch  # The broker epoch of a follower; -1 if not sent.
         # Never exceed `max_bytes`, not even for one batch (Fetch v2-).
         self.is_hard_limit = is_hard_limit
         self.read_committed = read_committed

@@ -76,7 +76,9 @@ class HostedPartitions:
 
     def _forget_online(self, tp: TopicPartition) -> None:
         partitions = self.by_topic.get(tp.topic, {})
-        partitions.pop(tp.partition, None)
+        gone = partitions.pop(tp.partition, None)
+        if gone is not None:
+            gone.tell_watches()
         if not partitions:
             self.by_topic.pop(tp.topic, None)
 

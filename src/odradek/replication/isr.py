@@ -17,7 +17,7 @@ Worked example of catching up (fetch offset f, leader's end L, time t)::
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from odradek.model import LeaderAndIsr
 
@@ -38,6 +38,7 @@ class FollowerState:
     """A leader's view of one follower; fed by its fetches that carry the leader's epoch."""
 
     __slots__ = (
+        "broker_epoch",
         "broker_id",
         "last_caught_up_ms",
         "last_fetch_leader_end",
@@ -49,6 +50,7 @@ class FollowerState:
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
+        self.broker_epoch = -1  # Of its last fetch; -1 unless its fetches carry one.
         self.log_end_offset = -1  # Unknown until its first fetch from this leader.
         self.log_start_offset = -1
         self.last_caught_up_ms = NEVER_MS
@@ -68,6 +70,30 @@ class FollowerState:
         self.last_fetch_ms = NEVER_MS
         self.last_fetch_leader_end = 0
         self.told_high_watermark = -1
+
+    def is_of_earlier_life(self, broker_epoch: int) -> bool:
+        """Whether a fetch was sent before its broker was registered as the one that is known."""
+        return 0 <= broker_epoch < self.broker_epoch
+
+    def meet(self, broker_epoch: int, *, now_ms: int, is_in_isr: bool) -> None:
+        """Takes the epoch of a fetch; another life of its broker is another follower.
+
+        Its disk may be empty: what is known of the earlier life says nothing (KAFKA-15221).
+        """
+        if broker_epoch < 0 or broker_epoch == self.broker_epoch:
+            return
+        if self.broker_epoch >= 0:
+            self.reset(now_ms=now_ms, is_in_isr=is_in_isr, is_new_leader=True)
+        self.broker_epoch = broker_epoch
+
+    def note_idle_until(self, last_fetch_ms: int) -> None:
+        """Takes the time of fetches since the last one that was applied, as long as it is idle.
+
+        The leader's end did not move meanwhile, so they asked for the same offset.
+        """
+        if self.log_end_offset >= self.last_fetch_leader_end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, last_fetch_ms)
+        self.last_fetch_ms = max(self.last_fetch_ms, last_fetch_ms)
 
     def apply_fetch(
         self, *, fetch_offset: int, log_start_offset: int, leader_end: int, now_ms: int
@@ -89,6 +115,8 @@ class IsrChange:
 
     state: LeaderAndIsr  # What to store, with the version it replaces.
     controller_epoch: int  # Of the controller that made this broker the leader.
+    # The broker epochs of the followers in `state.isr`, where their fetches carried one.
+    broker_epochs: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def isr(self) -> tuple[int, ...]:

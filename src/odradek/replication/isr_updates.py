@@ -79,7 +79,10 @@ class IsrUpdates:
     async def _alter(self, tp: TopicPartition, change: IsrChange) -> AlterIsrOutcome:
         try:
             return await self._port.alter_isr(
-                tp, change.state, controller_epoch=change.controller_epoch
+                tp,
+                change.state,
+                controller_epoch=change.controller_epoch,
+                broker_epochs=change.broker_epochs,
             )
         except OdradekError as error:
             # Treating it as failed could acknowledge records that a member of the real ISR lacks.

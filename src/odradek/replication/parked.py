@@ -16,7 +16,7 @@ A call that returns its answer instead of calling back with it ends with `end_af
 waiting requests are checked when the answers to all requests of the same read have been sent.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 from odradek.model import TopicPartition
@@ -24,6 +24,7 @@ from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.delayed_delete_records import DelayedDeleteRecords
 from odradek.replication.delayed_fetch import DelayedFetch
 from odradek.replication.delayed_produce import DelayedProduce
+from odradek.replication.news_fetch import NewsFetch
 from odradek.replication.shared_read import SharedRead
 
 __all__ = ["ParkedRequests", "Purgatories"]
@@ -33,7 +34,7 @@ class Purgatories(NamedTuple):
     """Where requests wait, by kind."""
 
     produce: DelayedOperationPurgatory[DelayedProduce]
-    fetch: DelayedOperationPurgatory[DelayedFetch]
+    fetch: DelayedOperationPurgatory[DelayedFetch | NewsFetch]
     delete_records: DelayedOperationPurgatory[DelayedDeleteRecords]
 
 
@@ -60,7 +61,7 @@ class ParkedRequests:
         self._produce, self._fetch, self._delete_records = purgatories
         # Partitions whose waiting requests have to be checked, in order, and whether a watermark
         # of theirs moved.
-        self._changed: dict[TopicPartition, bool] = {}
+        self._changed: dict[Hashable, bool] = {}
         # Whether a call is under way that will process `_changed` at its end.
         self._is_busy = False
         # Calls back once, when the answers of the requests under way have been sent. None: there
@@ -88,8 +89,11 @@ class ParkedRequests:
             or (not delete_records.is_empty and delete_records.is_watched(tp))
         )
 
-    def note(self, tp: TopicPartition, moved: bool) -> None:
-        """Notes that the call under way changed a partition, and whether a watermark moved."""
+    def note(self, tp: Hashable, moved: bool) -> None:
+        """Notes that the call under way changed a partition, and whether a watermark moved.
+
+        A follower's fetch waits under the key of its session, which is noted in the same way.
+        """
         self._changed[tp] = moved or self._changed.get(tp, False)
 
     def end(self) -> None:

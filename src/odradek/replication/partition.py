@@ -11,9 +11,9 @@ Rules:
 1. Only a leader appends client batches, moves the high watermark by itself, and changes the ISR.
 2. At most one ISR change is in flight. It is proposed by a plain `def` (`propose_…`), sent by
    `isr_updates`, and settled by `settle_isr_change`. A newer state from the controller ends it, and
-   an answer that comes after that is dropped. A refused change stays in flight, too: it may have
-   been stored and overwritten, and then the broker it added is in the real ISR, until the
-   controller sends the state that holds.
+   an answer that comes after that is dropped. A change that met another version stays in flight,
+   too: it may have been stored and overwritten, and then the broker it added is in the real ISR,
+   until the controller sends the state that holds. One that the controller refused is over.
 3. The high watermark waits for the maximal ISR (`isr`), and never falls within an epoch.
 
 Everything here is synchronous. The return values say whether a parked produce or fetch may be
@@ -23,6 +23,7 @@ answerable now; the caller checks its purgatories after it has queued its own an
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from odradek.clock import Clock
 from odradek.errors import ApiError, ErrorCode
@@ -30,7 +31,9 @@ from odradek.metadata.image import PartitionState
 from odradek.model import AppendOrigin, LeaderAndIsr, TopicPartition
 from odradek.records.batch import Buffer
 from odradek.replication.fetch_values import FetchResult
+from odradek.replication.follower_news import FollowerWatch
 from odradek.replication.isr import (
+    NEVER_MS,
     FollowerState,
     IsrChange,
     can_join_isr,
@@ -44,11 +47,14 @@ from odradek.storage.log.log import Log
 from odradek.storage.log.offsets import LogOffsetMetadata
 from odradek.storage.log.reader import FetchIsolation
 
-__all__ = ["Partition"]
+__all__ = ["ISR_RETRY_MS", "Partition"]
 
 logger = logging.getLogger(__name__)
 
 _NONE = ErrorCode.NONE
+
+# Between a refused proposal and the next one: a follower that shuts down fetches on meanwhile.
+ISR_RETRY_MS: Final = 1_000
 
 
 class Partition:
@@ -69,6 +75,7 @@ class Partition:
         "_is_broker_alive",
         "_local_id",
         "_max_lag_ms",
+        "_proposes_from_ms",
         "adding_replicas",
         "controller_epoch",
         "epoch_start_offset",
@@ -85,6 +92,7 @@ class Partition:
         "stats",
         "topic_id",
         "tp",
+        "watches",
     )
 
     def __init__(
@@ -118,6 +126,10 @@ class Partition:
         self._max_lag_ms = max_lag_ms
         self._is_broker_alive = is_broker_alive
         self._followers: dict[int, FollowerState] = {}
+        # No follower is proposed before this time, since the last proposal was refused.
+        self._proposes_from_ms = NEVER_MS
+        # Of followers' fetch sessions: told of every change. Replaced, never edited.
+        self.watches: tuple[FollowerWatch, ...] = ()
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else "follower"
@@ -154,6 +166,11 @@ class Partition:
     @property
     def is_being_reassigned(self) -> bool:
         return self.is_leader and bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def is_being_added_here(self) -> bool:
+        """Whether a reassignment adds this very replica."""
+        return self._local_id in self.adding_replicas
 
     # Roles
 
@@ -208,6 +225,12 @@ class Partition:
         self.adding_replicas = state.adding_replicas
         self.removing_replicas = state.removing_replicas
         self.isr_change = None
+        self.tell_watches()
+
+    def tell_watches(self) -> None:
+        """Tells the sessions of followers that something here changed."""
+        for watch in self.watches:
+            watch.note()
 
     def _update_followers(self, now_ms: int) -> None:
         """Keeps the state of known replicas and adds a fresh one for each new replica."""
@@ -262,8 +285,8 @@ class Partition:
                 )
         if only_leader:
             return self.leader_log()
-        if self.log is None:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp}: no log here yet")
+        if self.log is None or self.log.is_truncating:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp}: no log here to read now")
         return self.log
 
     # Writing and reading
@@ -292,6 +315,7 @@ class Partition:
         if not self._followers:
             return log.append_unreplicated(records, self.leader_epoch, origin)
         info = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
+        self.tell_watches()
         self.maybe_increment_high_watermark()
         return info
 
@@ -389,6 +413,7 @@ class Partition:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.tp}: offset {offset} is negative")
         requested = log.high_watermark if offset == -1 else offset
         log.maybe_increment_log_start_offset(requested)
+        self.tell_watches()
         return requested, self.low_watermark
 
     @property
@@ -431,25 +456,39 @@ class Partition:
             if candidate == log.log_end_offset
             else LogOffsetMetadata(candidate)
         )
-        return log.maybe_increment_high_watermark(metadata) is not None
+        if log.maybe_increment_high_watermark(metadata) is None:
+            return False
+        self.tell_watches()
+        return True
 
     def apply_follower_fetch(
-        self, broker_id: int, *, fetch_offset: int, log_start_offset: int, leader_epoch: int
+        self,
+        broker_id: int,
+        *,
+        fetch_offset: int,
+        log_start_offset: int,
+        leader_epoch: int,
+        broker_epoch: int = -1,
     ) -> bool:
         """Takes note of a follower's fetch; returns whether a watermark moved.
 
-        A fetch that does not carry this epoch proves nothing about this log.
+        A fetch that does not carry this epoch proves nothing about this log, nor does one of an
+        earlier life of the follower's broker.
         """
         follower = self._followers.get(broker_id)
         if follower is None or leader_epoch != self.leader_epoch or not self.is_leader:
             return False
+        if follower.is_of_earlier_life(broker_epoch):
+            return False
         log = self.leader_log()
+        now_ms = self._clock.monotonic_ms()
         low_before = self.low_watermark
+        follower.meet(broker_epoch, now_ms=now_ms, is_in_isr=broker_id in self.isr)
         follower.apply_fetch(
             fetch_offset=fetch_offset,
             log_start_offset=log_start_offset,
             leader_end=log.log_end_offset,
-            now_ms=self._clock.monotonic_ms(),
+            now_ms=now_ms,
         )
         moved = self.maybe_increment_high_watermark()
         return moved or self.low_watermark > low_before
@@ -474,6 +513,8 @@ class Partition:
             high_watermark=self.leader_log().high_watermark,
             leader_epoch_start=self.epoch_start_offset,
         ) or not self._is_broker_alive(broker_id):
+            return None
+        if self._clock.monotonic_ms() < self._proposes_from_ms:
             return None
         return self._propose((*self.isr, broker_id))
 
@@ -503,9 +544,24 @@ class Partition:
                 partition_version=self.partition_version,
             ),
             self.controller_epoch,
+            {
+                member: self._followers[member].broker_epoch
+                for member in isr
+                if member in self._followers and self._followers[member].broker_epoch >= 0
+            },
         )
         self.isr_change = change
         return change
+
+    def revert_isr_change(self, change: IsrChange) -> bool:
+        """Drops a change that was not stored; returns whether the high watermark moved.
+
+        The caller has checked that it is the change in flight.
+        """
+        assert self.isr_change is change
+        self.isr_change = None
+        self._proposes_from_ms = self._clock.monotonic_ms() + ISR_RETRY_MS
+        return self.maybe_increment_high_watermark()
 
     def settle_isr_change(self, change: IsrChange, partition_version: int) -> bool:
         """Applies a change stored under a new version; returns whether the high watermark moved.

@@ -23,8 +23,10 @@ from odradek.replication.fetch_values import (
     FetchResult,
     FetchResults,
 )
+from odradek.replication.follower_news import SessionNews
 from odradek.replication.hosted import HostedPartitions
 from odradek.replication.isr import IsrChange
+from odradek.replication.news_fetch import NewsFetch, NewsReader
 from odradek.replication.parked import ParkedRequests
 from odradek.replication.partition import Partition
 from odradek.replication.shared_read import SharedRead
@@ -58,7 +60,7 @@ class Reads:
         self,
         hosted: HostedPartitions,
         parked: ParkedRequests,
-        purgatory: DelayedOperationPurgatory[DelayedFetch],
+        purgatory: DelayedOperationPurgatory[DelayedFetch | NewsFetch],
         stats: ReplicationStats,
     ) -> None:
         self._hosted = hosted
@@ -84,7 +86,7 @@ class Reads:
         try:
             results = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
             if params.replica_id >= 0:
-                self._note_follower(params.replica_id, results)
+                self._note_follower(params, results)
             if not partitions or self._is_enough(params, results):
                 self._answer_fetch(params, results, respond)
             else:
@@ -92,6 +94,46 @@ class Reads:
         finally:
             if is_outermost:
                 self._parked.end()
+
+    def fetch_news(
+        self,
+        params: FetchParams,
+        partitions: Sequence[FetchPartition],
+        news: SessionNews,
+        reader: NewsReader,
+    ) -> None:
+        """Reads the partitions of a follower's session that have news, or waits for news."""
+        parked = self._parked
+        is_outermost = parked.begin()
+        try:
+            results = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
+            self._note_follower(params, results)
+            if self._is_enough(params, results):
+                self._answer_fetch(params, results, reader.respond)
+                return
+            reader.settle(results)
+            operation = NewsFetch(
+                params,
+                news,
+                reader,
+                finish=self._finish_news,
+                on_expired=self._stats.mark_fetch_expired,
+            )
+            news.wake = lambda: parked.note(news, False)
+            news.waiting_count += 1
+            self._purgatory.watch(operation, [news])
+            reader.park(operation)
+        finally:
+            if is_outermost:
+                parked.end()
+
+    def _finish_news(self, operation: NewsFetch) -> None:
+        """Reads the partitions that have news by now, and answers."""
+        operation.news.waiting_count -= 1
+        params, reader = operation.params, operation.reader
+        partitions = reader.take_again()
+        found = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
+        self._answer_fetch(params, found, reader.respond)
 
     def _is_enough(self, params: FetchParams, results: FetchResults) -> bool:
         """Whether a fetch is answered at once."""
@@ -174,8 +216,9 @@ class Reads:
                 follower.told_high_watermark = result.high_watermark
         respond(results)
 
-    def _note_follower(self, replica_id: int, results: FetchResults) -> None:
+    def _note_follower(self, params: FetchParams, results: FetchResults) -> None:
         """Moves watermarks, and perhaps the ISR, by the offsets of a follower's fetch."""
+        replica_id = params.replica_id
         for wanted, result in results:
             partition = self._hosted.get(wanted.tp)
             if (
@@ -191,8 +234,10 @@ class Reads:
                     fetch_offset=wanted.fetch_offset,
                     log_start_offset=wanted.log_start_offset,
                     leader_epoch=wanted.current_leader_epoch,
+                    broker_epoch=params.replica_epoch,
                 ):
                     self._parked.note(wanted.tp, True)
+                    result.high_watermark = partition.high_watermark  # One answer earlier.
                 if self.submit_isr_change is not None:
                     change = partition.propose_isr_expansion(replica_id)
                     if change is not None:

@@ -16,9 +16,10 @@ from odradek.errors import ErrorCode, StorageError
 from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
 from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
-from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown
+from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown, IsrRefused
 from odradek.model import TopicPartition
 from odradek.replication.appending import Appends
+from odradek.replication.following.replica_fetchers import ReplicaFetchers
 from odradek.replication.gauges import register_replica_gauges
 from odradek.replication.high_watermarks import HighWatermarkCheckpoints
 from odradek.replication.hosted import HostedPartitions
@@ -106,6 +107,10 @@ class ReplicaManager:
             is_broker_alive=lambda broker_id: self._is_broker_alive(broker_id),
         )
         register_replica_gauges(self._hosted, stats.registry)
+        # None: partitions that other brokers lead are not followed.
+        self.fetchers: ReplicaFetchers | None = None
+        # Partitions whose roles were taken, to be followed once metadata is published.
+        self._to_follow: dict[TopicPartition, None] = {}
 
     # Looking up
 
@@ -163,7 +168,8 @@ class ReplicaManager:
         """Applies the roles a controller assigned; the disk's part runs on storage threads.
 
         One call at a time: the next follows `done`, which gets the result of each partition, and
-        an error if one occurred that belongs to no partition.
+        an error if one occurred that belongs to no partition. Partitions whose roles change are not
+        followed meanwhile; `start_following` is called when the metadata is published.
         """
         results: dict[TopicPartition, ErrorCode] = {}
         tasks = self.log_manager.tasks
@@ -178,8 +184,29 @@ class ReplicaManager:
             self._parked.release((tp, True) for tp in results)
             done(results, error)
 
-        directories = self.log_manager.online_directories
-        run_beside(tasks, [self._high_watermarks.load(directories)], next_wave, at_once=1)
+        def begin() -> None:
+            directories = self.log_manager.online_directories
+            run_beside(tasks, [self._high_watermarks.load(directories)], next_wave, at_once=1)
+
+        if self.fetchers is None:
+            begin()
+        else:
+            changed = self._roles.changed_by(delta)
+            stopped = {stop.tp for stop in delta.stopped}
+            self._to_follow.update((tp, None) for tp in changed if tp not in stopped)
+            self.fetchers.halt(changed, begin)
+
+    def start_following(self) -> None:
+        """Follows the leaders of partitions whose roles were taken; metadata is published."""
+        if self.fetchers is not None:
+            partitions, self._to_follow = self._to_follow, {}
+            self.fetchers.follow(partitions)
+            self.fetchers.follow_waiting()
+
+    def note_moved(self, tp: TopicPartition) -> None:
+        """Checks the fetches that wait for a partition whose high watermark a leader moved."""
+        if self._parked.is_awaited(tp):
+            self._parked.release([(tp, True)])
 
     def _changes(
         self, wave: LocalDelta, results: dict[TopicPartition, ErrorCode]
@@ -220,6 +247,8 @@ class ReplicaManager:
         May be called in the middle of an append, where failures are found.
         """
         lost = self._hosted.mark_directory_offline(directory)
+        if self.fetchers is not None:
+            self.fetchers.halt(lost, lambda: None)
         self._parked.release((tp, True) for tp in lost)
 
     # In-sync replicas
@@ -239,6 +268,12 @@ class ReplicaManager:
         from the controller is dropped: its version is outdated.
         """
         if partition.isr_change is not change or isinstance(outcome, IsrOutcomeUnknown):
+            return False
+        if isinstance(outcome, IsrRefused):
+            logger.info("%s: ISR %s refused: %s", partition.tp, change.isr, outcome.reason)
+            self.stats.failed_isr_updates.mark()
+            if partition.revert_isr_change(change):
+                self._parked.release([(partition.tp, True)])
             return False
         if not isinstance(outcome, IsrAltered):
             logger.info("%s: ISR %s refused, waiting for the controller", partition.tp, change.isr)

@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from odradek.clock import Clock
 from odradek.errors import ApiError, CorruptCheckpointError, ErrorCode, StorageError
 from odradek.lazy_dataclass import dataclass
-from odradek.metadata.delta import HostedPartition, StoppedPartition
+from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
 from odradek.metadata.image import PartitionState
 from odradek.model import TopicPartition
 from odradek.replication.high_watermarks import HighWatermarkCheckpoints
@@ -83,6 +83,26 @@ class RoleChanges:
     clock: Clock
     min_insync_replicas: Callable[[str], int]
     is_broker_alive: Callable[[int], bool]
+
+    def changed_by(self, delta: LocalDelta) -> list[TopicPartition]:
+        """The partitions here whose roles a delta may change.
+
+        A later version of the same epoch, or an order of an earlier one, changes no role: the
+        partition is followed on without an interruption (KAFKA-13790).
+        """
+        changed: dict[TopicPartition, None] = {}
+        for wanted in delta.hosted:
+            partition = self.hosted.get(wanted.state.tp)
+            if (
+                partition is None
+                or wanted.state.leader_epoch > partition.leader_epoch
+                or wanted.topic_id not in (None, partition.topic_id)
+            ):
+                changed[wanted.state.tp] = None
+        for stopped in delta.stopped:
+            if self._stop(stopped) is not ErrorCode.FENCED_LEADER_EPOCH:
+                changed[stopped.tp] = None
+        return list(changed)
 
     def take(self, wanted: HostedPartition) -> Steps[ErrorCode]:
         """Makes this broker lead or follow, as the controller orders."""

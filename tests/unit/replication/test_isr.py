@@ -133,3 +133,59 @@ def test_a_new_epoch_of_the_same_leader_keeps_what_followers_have() -> None:
     state.reset(now_ms=300, is_in_isr=False, is_new_leader=True)
     assert (state.log_end_offset, state.log_start_offset) == (-1, -1)
     assert state.last_caught_up_ms == NEVER_MS
+
+
+def fetching(*, end: int = 100, leader_end: int = 100, now_ms: int = 1000) -> FollowerState:
+    state = FollowerState(2)
+    state.apply_fetch(fetch_offset=end, log_start_offset=0, leader_end=leader_end, now_ms=now_ms)
+    return state
+
+
+def test_another_life_is_another_follower() -> None:
+    """15:KAFKA-15221: what an earlier life of the broker had says nothing about its disk now."""
+    state = fetching()
+    state.meet(7, now_ms=1000, is_in_isr=False)
+    assert (state.broker_epoch, state.log_end_offset) == (7, 100), "the first epoch that is known"
+    state.meet(7, now_ms=2000, is_in_isr=False)
+    assert state.log_end_offset == 100
+    state.meet(-1, now_ms=2000, is_in_isr=False)
+    assert (state.broker_epoch, state.log_end_offset) == (7, 100), "an older fetch has no epoch"
+    state.meet(8, now_ms=2000, is_in_isr=False)
+    assert (state.broker_epoch, state.log_end_offset) == (8, -1)
+    assert state.last_caught_up_ms == NEVER_MS
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "is_earlier"),
+    [(5, 4, True), (5, 5, False), (5, 6, False), (5, -1, False), (5, 0, True), (-1, 0, False)],
+)
+def test_fetches_of_an_earlier_life(known: int, given: int, is_earlier: bool) -> None:
+    state = FollowerState(2)
+    state.broker_epoch = known
+    assert state.is_of_earlier_life(given) is is_earlier
+
+
+def test_an_epoch_of_0_is_an_epoch() -> None:
+    state = fetching()
+    state.meet(0, now_ms=1000, is_in_isr=False)
+    assert (state.broker_epoch, state.log_end_offset) == (0, 100)
+    state.meet(1, now_ms=1000, is_in_isr=False)
+    assert (state.broker_epoch, state.log_end_offset) == (1, -1)
+
+
+@pytest.mark.parametrize(
+    ("end", "caught_up_ms"),
+    [
+        pytest.param(100, 5000, id="at-the-end"),
+        pytest.param(101, 5000, id="beyond"),
+        pytest.param(99, NEVER_MS, id="one-short"),
+    ],
+)
+def test_idle_fetches_count_when_the_leader_writes_again(end: int, caught_up_ms: int) -> None:
+    """05:R27 for a partition without news, whose fetches are not applied one by one."""
+    state = fetching(end=end)
+    state.last_caught_up_ms = NEVER_MS
+    state.note_idle_until(5000)
+    assert (state.last_caught_up_ms, state.last_fetch_ms) == (caught_up_ms, 5000)
+    state.note_idle_until(4000)
+    assert (state.last_caught_up_ms, state.last_fetch_ms) == (caught_up_ms, 5000)

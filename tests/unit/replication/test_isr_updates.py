@@ -1,15 +1,23 @@
 """ISR changes on their way to the cluster (05 section 10, Persist and Propagate)."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from odradek.errors import ConnectionLost
-from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrConflict, IsrOutcomeUnknown
+from odradek.metadata.ports import (
+    AlterIsrOutcome,
+    IsrAltered,
+    IsrConflict,
+    IsrOutcomeUnknown,
+    IsrRefused,
+)
 from odradek.model import LeaderAndIsr, TopicPartition
 from odradek.replication import IsrUpdates
+from odradek.replication.partition import ISR_RETRY_MS
 from tests.support.kept_tasks import KeptTasks
 from tests.support.logs import batch
 from tests.support.replicas import MAX_LAG_MS, ReplicaFixture, tp
@@ -21,11 +29,18 @@ class FakePort:
     def __init__(self) -> None:
         self.outcomes: list[AlterIsrOutcome | Exception] = []
         self.asked: list[tuple[TopicPartition, LeaderAndIsr, int]] = []
+        self.broker_epochs: Mapping[int, int] = {}
 
     async def alter_isr(
-        self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
+        self,
+        tp: TopicPartition,
+        state: LeaderAndIsr,
+        *,
+        controller_epoch: int,
+        broker_epochs: Mapping[int, int] = MappingProxyType({}),
     ) -> AlterIsrOutcome:
         self.asked.append((tp, state, controller_epoch))
+        self.broker_epochs = broker_epochs
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -116,6 +131,37 @@ def test_a_refused_change_is_not_announced(scene: Scene) -> None:
     scene.run()
     assert partition.isr == (1,)
     assert len(scene.updates.notifications) == 0
+
+
+def test_a_change_that_was_not_stored_is_over(scene: Scene) -> None:
+    """15:KAFKA-13916: the controller refuses a follower; the leader reverts, and asks later."""
+    partition = scene.fixture.lead(tp(), replicas=(1, 2), isr=(1,))
+    scene.port.outcomes = [IsrRefused("broker 2 shuts down")]
+    scene.fixture.fetch_as(2, tp(), 0)
+    scene.run()
+    assert partition.isr == (1,)
+    assert partition.isr_change is None
+    scene.fixture.fetch_as(2, tp(), 0)
+    assert scene.work == [], "not at once again"
+    scene.fixture.produce({tp(): batch(2)}, acks=1)
+    assert scene.fixture.high_watermark(tp()) == 0, "it is caught up, and may join"
+    scene.fixture.clock.advance(ISR_RETRY_MS - 1)
+    scene.fixture.fetch_as(2, tp(), 2)
+    assert scene.work == []
+    scene.fixture.clock.advance(1)
+    scene.port.outcomes = [IsrAltered(4)]
+    scene.fixture.fetch_as(2, tp(), 2)
+    scene.run()
+    assert set(partition.isr) == {1, 2}
+
+
+def test_epochs_of_the_members_are_passed_on(scene: Scene) -> None:
+    """15:KAFKA-15221: the controller compares the epoch that the follower fetched with."""
+    scene.fixture.lead(tp(), replicas=(1, 2, 3), isr=(1, 3))
+    scene.port.outcomes = [IsrAltered(4)]
+    scene.fixture.fetch_as(2, tp(), 0, broker_epoch=40)
+    scene.run()
+    assert scene.port.broker_epochs == {2: 40}
 
 
 def test_the_periodic_check_drops_who_lags(scene: Scene) -> None:

@@ -290,3 +290,31 @@ def test_taking_the_lead_moves_the_high_watermark(fixture: ReplicaFixture) -> No
     fixture.log(tp()).append_as_follower(batch(3, base_offset=0, leader_epoch=0))
     fixture.lead(tp(), replicas=(1, 2), isr=(1,), leader_epoch=1)
     assert fixture.high_watermark(tp()) == 3
+
+
+def test_a_follower_with_an_empty_disk_does_not_join(fixture: ReplicaFixture) -> None:
+    """15:KAFKA-15221: its first fetch in another life counts, not those before."""
+    partition = fixture.lead(tp(), replicas=(1, 2), isr=(1,))
+    fixture.produce({tp(): batch(3)})
+    fixture.fetch_as(2, tp(), 1, broker_epoch=10)
+    assert partition.followers[2].log_end_offset == 1
+    fixture.fetch_as(2, tp(), 0, broker_epoch=11)
+    assert partition.followers[2].log_end_offset == 0
+    fixture.fetch_as(2, tp(), 3, broker_epoch=10)  # Sent by the earlier life, delivered late.
+    assert partition.followers[2].log_end_offset == 0
+    assert fixture.proposed == []
+    fixture.fetch_as(2, tp(), 3, broker_epoch=11)
+    [(_, change)] = fixture.proposed
+    assert (change.isr, change.broker_epochs) == ((1, 2), {2: 11})
+
+
+def test_a_member_of_another_life_counts_as_a_member(fixture: ReplicaFixture) -> None:
+    """The high watermark waits for it; it has the usual time to catch up."""
+    partition = fixture.lead(tp(), replicas=(1, 2))
+    fixture.produce({tp(): batch(3)}, acks=1)
+    fixture.fetch_as(2, tp(), 2, broker_epoch=0)
+    fixture.clock.advance(MAX_LAG_MS)
+    fixture.fetch_as(2, tp(), 1, broker_epoch=1)
+    assert partition.followers[2].broker_epoch == 1
+    assert fixture.replicas.propose_isr_shrinks() == []
+    assert fixture.high_watermark(tp()) == 2, "it never falls"

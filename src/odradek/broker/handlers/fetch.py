@@ -15,8 +15,8 @@ from odradek.protocol.enums import IsolationLevel
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.fetch_request import FetchPartitionTuple, FetchView, parse_fetch_request
 from odradek.protocol.hot.fetch_response import FetchPartitionResult, encode_fetch_response_chunks
+from odradek.purgatory import DelayedOperation
 from odradek.replication import (
-    DelayedFetch,
     FetchParams,
     FetchPartition,
     FetchResult,
@@ -49,7 +49,7 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
         session = _begin(view, version, context)
     except ApiError as error:
         return _answer(request, [], 0, error.code, 0)
-    fetching = _Fetching(request, context, session, is_from_follower=view.replica_id >= 0)
+    fetching = _Fetching(request, context, session, view.replica_id)
     readable = fetching.split(version)
     max_bytes = min(view.max_bytes, context.max_fetch_bytes)
     if view.replica_id < 0:
@@ -62,28 +62,37 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
         view.replica_id,
         version < _FIRST_SOFT_LIMIT_VERSION,
         view.isolation_level == _READ_COMMITTED,
+        replica_epoch=view.replica_epoch,
     )
-    context.replicas.reads.fetch(params, readable, fetching.respond, on_parked=fetching.park)
+    reads, news = context.replicas.reads, session.news
+    if news is None:
+        reads.fetch(params, readable, fetching.respond, on_parked=fetching.park)
+    else:
+        reads.fetch_news(params, readable, news, fetching)
     return None
 
 
 class _Fetching:
     """A fetch under way, until it is answered."""
 
-    __slots__ = ("_by_position", "_context", "_is_from_follower", "_request", "_session", "refused")
+    __slots__ = (
+        "_by_position",
+        "_context",
+        "_is_from_follower",
+        "_replica_id",
+        "_request",
+        "_session",
+        "refused",
+    )
 
     def __init__(
-        self,
-        request: Request,
-        context: BrokerContext,
-        session: FetchContext,
-        *,
-        is_from_follower: bool,
+        self, request: Request, context: BrokerContext, session: FetchContext, replica_id: int
     ) -> None:
         self._request = request
         self._context = context
         self._session = session
-        self._is_from_follower = is_from_follower
+        self._replica_id = replica_id
+        self._is_from_follower = replica_id >= 0
         self._by_position: list[SessionPartition] = []  # The partitions that are read, in order.
         self.refused: list[tuple[SessionPartition, FetchResult]] = []
 
@@ -133,13 +142,31 @@ class _Fetching:
             return is_allowed(authorizer, self._request, Operation.CLUSTER_ACTION)
         return is_allowed(authorizer, self._request, Operation.READ, ResourceType.TOPIC, topic)
 
-    def park(self, operation: DelayedFetch) -> None:
+    def take_again(self) -> list[FetchPartition]:
+        """The partitions of a follower's session that have news by now."""
+        self._session.look_again()
+        self._by_position.clear()
+        self.refused.clear()
+        return self.split(self._request.header.api_version)
+
+    def settle(self, results: FetchResults) -> None:
+        """Lets the partitions of a follower's session tell their changes from now on."""
+        find, session = self._context.replicas.find_online, self._session
+        for entry, (wanted, result) in zip(self._by_position, results, strict=True):
+            partition = find(*wanted.tp)
+            if partition is not None:
+                session.watch(entry, partition, self._replica_id)
+                session.settle(entry, result)
+
+    def park(self, operation: DelayedOperation) -> None:
         """Ends the parked fetch if its peer disconnects; its timeout may be weeks."""
         self._request.on_abandoned = operation.force_complete
 
     def respond(self, results: FetchResults) -> None:
         """Sends the answer."""
         request, context, session = self._request, self._context, self._session
+        if session.news is not None:
+            self.settle(results)
         read = [(p, r) for p, (_, r) in zip(self._by_position, results, strict=True)]
         told = session.select([*self.refused, *read] if self.refused else read)
         # Quotas apply to clients only.

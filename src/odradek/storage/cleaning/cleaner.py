@@ -244,7 +244,10 @@ class LogCleaner:
         found = []
         for log in list(self._logs()):
             if not (
-                log.config.cleanup_compact and log.is_usable and is_wanted(log.topic_partition)
+                log.config.cleanup_compact
+                and log.is_usable
+                and not log.is_truncating
+                and is_wanted(log.topic_partition)
             ):
                 continue
             try:

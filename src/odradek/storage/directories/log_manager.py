@@ -489,8 +489,13 @@ class LogManager:
     # Periodic work
 
     def _each_log(self, action: Callable[[Log], object], logs: Iterable[Log] | None = None) -> None:
-        """Runs `action` on every log; a failure affects only the directory of its log."""
+        """Runs `action` on every log; a failure affects only the directory of its log.
+
+        A log that is being truncated has its turn the next time.
+        """
         for log in self.all_logs() if logs is None else logs:
+            if log.is_truncating:
+                continue
             try:
                 action(log)
             except (StorageError, ApiError) as error:
@@ -554,7 +559,8 @@ class LogManager:
         """Drops producers that have been idle for too long."""
         now_ms = self._services.clock.now_ms()
         for log in self.all_logs():
-            log.producer_state.remove_expired(now_ms)
+            if not log.is_truncating:
+                log.producer_state.remove_expired(now_ms)
 
     def checkpoint_recovery_points(self) -> None:
         """Begins to write the recovery points of every directory."""

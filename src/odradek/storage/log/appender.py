@@ -23,6 +23,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from odradek.errors import (
+    InvalidRecordError,
     OffsetsOutOfOrderError,
     RecordBatchTooLargeError,
     RecordTooLargeError,
@@ -224,7 +225,9 @@ class Appender:
 
     # As a follower
 
-    def append_as_follower(self, records: Buffer, fetch_leader_epoch: int | None) -> LogAppendInfo:
+    def append_as_follower(
+        self, records: Buffer, fetch_leader_epoch: int | None, refuses_gaps: bool
+    ) -> LogAppendInfo:
         """Appends batches that a leader sent, with the offsets that they have."""
         analyzed = analyze_records(
             records,
@@ -237,6 +240,9 @@ class Appender:
         if not analyzed.batches:
             return info
         self._check_offsets(analyzed)
+        self._check_epochs(analyzed)
+        if refuses_gaps:
+            self._check_no_gaps(analyzed)
         if len(records) != info.valid_bytes:
             records = memoryview(records)[: info.valid_bytes]
         for _, header in analyzed.batches:
@@ -269,6 +275,30 @@ class Appender:
                 first_offset=first,
                 last_offset=info.last_offset,
             )
+
+    def _check_epochs(self, analyzed: AnalyzedSet) -> None:
+        """Checks that leader epochs do not fall: they would erase those that the log has."""
+        latest = self._leader_epochs.latest_epoch
+        latest = -1 if latest is None else latest
+        for _, header in analyzed.batches:
+            if header.magic < CURRENT_MAGIC or header.leader_epoch < 0:
+                continue
+            if header.leader_epoch < latest:
+                raise InvalidRecordError(
+                    f"{self._log.topic_partition}: the batch at offset {header.base_offset} is of"
+                    f" leader epoch {header.leader_epoch}, expected {latest} or later"
+                )
+            latest = header.leader_epoch
+
+    def _check_no_gaps(self, analyzed: AnalyzedSet) -> None:
+        expected = self._watermarks.end.message_offset
+        for _, header in analyzed.batches:
+            if header.magic >= CURRENT_MAGIC and header.base_offset != expected:
+                raise OffsetsOutOfOrderError(
+                    f"{self._log.topic_partition}: a batch starts at {header.base_offset},"
+                    f" expected {expected}: there are no gaps in a topic that is not compacted"
+                )
+            expected = header.next_offset
 
     def _assign_epoch_of(self, header: BatchHeader) -> None:
         if header.magic >= CURRENT_MAGIC:

@@ -89,6 +89,11 @@ class LeaderEpochCache:
     def latest_epoch(self) -> int | None:
         return self._latest_epoch
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the file differs from the entries."""
+        return self._dirty
+
     def load(self) -> None:
         """Reads the entries from the file; a missing or empty file has none.
 

@@ -54,7 +54,7 @@ from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.offsets import LogOffsetMetadata, LogOffsetSnapshot
 from odradek.storage.log.reader import FetchIsolation, LogReader
 from odradek.storage.log.roll_witnesses import RollWitnesses
-from odradek.storage.log.services import LogServices
+from odradek.storage.log.services import LogServices, Steps
 from odradek.storage.log.watermarks import Watermarks
 from odradek.storage.producers.replay import replay, replay_start
 from odradek.storage.producers.state import ProducerStateManager
@@ -77,6 +77,7 @@ class Log:
         "before_removal",
         "before_truncation",
         "flusher",
+        "is_truncating",
         "leader_epochs",
         "log_directory",
         "on_append_rejected",
@@ -121,6 +122,8 @@ class Log:
         self.before_truncation: Callable[[Log, int], None] | None = None
         # Called with segments whose files are about to be renamed, before they leave the log.
         self.before_removal: Callable[[Log, Sequence[LogSegment]], None] | None = None
+        # Whether steps of a truncation are under way: the log is neither read nor written then.
+        self.is_truncating = False
         # Segments that are being put in the place of others, while the loop runs.
         self.pending_swap: SegmentSwap | None = None
         self.watermarks = Watermarks(
@@ -385,23 +388,29 @@ class Log:
         return info
 
     def append_as_follower(
-        self, records: Buffer, *, fetch_leader_epoch: int | None = None
+        self,
+        records: Buffer,
+        *,
+        fetch_leader_epoch: int | None = None,
+        refuses_gaps: bool = False,
     ) -> LogAppendInfo:
         """Appends batches that a leader sent, with the offsets that they have.
 
         Args:
             records: Whole batches; a partial one at the end is ignored.
             fetch_leader_epoch: The epoch the follower fetched under.
+            refuses_gaps: Whether each batch must continue where the one before ends.
 
         Raises:
             CorruptRecordError: A checksum is wrong; nothing is written.
-            OffsetsOutOfOrderError: The offsets do not increase.
+            InvalidRecordError: Leader epochs fall.
+            OffsetsOutOfOrderError: The offsets do not increase, or have a gap.
             UnexpectedAppendOffsetError: The set starts below the log end.
             StorageError: The disk failed.
         """
         self.check_usable()
         try:
-            return self._appender.append_as_follower(records, fetch_leader_epoch)
+            return self._appender.append_as_follower(records, fetch_leader_epoch, refuses_gaps)
         except OSError as error:
             raise self.fail("append", error) from error
 
@@ -489,6 +498,14 @@ class Log:
             StorageError: The disk failed.
         """
         truncation.truncate_fully_and_start_at(self, offset)
+
+    def truncate_steps(self, offset: int) -> Steps[bool]:
+        """`truncate_to` in steps, the syncs apart; see `storage.log.truncation`."""
+        return truncation.truncate_steps(self, offset)
+
+    def restart_steps(self, offset: int) -> Steps[None]:
+        """`truncate_fully_and_start_at` in steps, the syncs apart."""
+        return truncation.restart_steps(self, offset)
 
     def rebuild_producer_state(self) -> None:
         """Brings the producer state to the log end: newest snapshot, then batch headers."""

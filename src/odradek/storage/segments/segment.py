@@ -508,13 +508,13 @@ class LogSegment:
     # Shape and life
 
     def truncate_to(self, offset: int, *, now_ms: int) -> int:
-        """Removes the batch that contains `offset` and all after it; returns how many bytes."""
+        """Removes the batch of `offset` and all after it, to be synced; returns how many bytes."""
         place = find_batch(self, offset)
         self.indexes.truncate_to(offset)
         removed = 0
         if place is not None:
             removed = self.size - place.position
-            self.cut(place.position)
+            self.truncate_file(place.position)
         if self.size == 0:
             self.created_ms = now_ms
             self._rolling_based_timestamp = None

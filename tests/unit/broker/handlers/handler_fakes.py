@@ -4,6 +4,7 @@ import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from odradek.broker.config import TopicConfigs, load_broker_settings
@@ -253,7 +254,12 @@ class FakeControllerPort:
     async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None: ...
 
     async def alter_isr(
-        self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
+        self,
+        tp: TopicPartition,
+        state: LeaderAndIsr,
+        *,
+        controller_epoch: int,
+        broker_epochs: Mapping[int, int] = MappingProxyType({}),
     ) -> AlterIsrOutcome:
         return IsrConflict()
 
