@@ -128,6 +128,8 @@ def _kill_store_leader(world: World) -> Begun:
 
 def _store_gone(world: World) -> Begun:
     stores = world.cluster.stores
+    # A partition without a leader stays without one as long as the store is gone.
+    wait_until(lambda: world.admin.is_whole(world.topic), WHOLE_LIMIT_S)
     for node in stores.values():
         node.kill()
     return Begun(

@@ -382,6 +382,24 @@ def plant_no_controller(events: list[Event], random: Random) -> set[str]:
     return {"1: 0, 2: 0"}
 
 
+def plant_stalled_service(events: list[Event], random: Random) -> set[str]:
+    """The store is gone for a while, and one partition takes no record meanwhile."""
+    end = max(one["t"] for one in events)
+    row = {"process": "campaign", "event": "fault", "n": 99, "name": "store-gone"}
+    row |= {"targets": ["zookeeper-1"], "detail": "", "serves": True}
+    events.append({**row, "t": end + 1, "phase": "begin"})
+    events.append({**row, "t": end + 60, "phase": "end"})
+    for n, partition in ((801, 0), (802, 1)):
+        place = {"process": "producer-9", "n": n, "topic": "u", "partition": partition}
+        value = f"producer-9/{n}"
+        events.append({**place, "t": end + 30, "event": "send", "key": "k", "value": value})
+    events.append(
+        {"process": "producer-9", "event": "sent", "n": 801, "t": end + 31, "outcome": "ok",
+         "offset": 0, "error": None}
+    )  # fmt: skip
+    return {"u-1", "store-gone", "zookeeper-1"}
+
+
 def plant_stalled_producer(events: list[Event], random: Random) -> set[str]:
     """What one producer sent after healing has no answer."""
     healed = next(one["t"] for one in events if one["event"] == "healed")
@@ -449,6 +467,7 @@ PLANTED: list[tuple[str, Planting]] = [
     ("epoch-regression", plant_epoch_regression),
     ("split-control", plant_two_controllers),
     ("split-control", plant_no_controller),
+    ("stalled-service", plant_stalled_service),
     ("stalled-producer", plant_stalled_producer),
     ("stalled-producer", plant_late_producer),
     ("stalled-reader", plant_stalled_reader),
@@ -556,3 +575,13 @@ def test_the_command_judges_files(tmp_path: Path) -> None:
 
     assert (clean.returncode, lost.returncode) == (0, 1)
     assert "lost-write t-" in lost.stdout
+
+
+def test_a_partition_that_is_served_during_a_fault_is_clean() -> None:
+    random = Random(1)
+    events = good_history(random)
+    plant_stalled_service(events, random)
+
+    told = [one for one in judge(parsed(events)).anomalies if one.name == "stalled-service"]
+
+    assert [one.where for one in told] == ["u-1"]

@@ -24,7 +24,8 @@ another name for each of its lives, ``churn#2``, because its offsets begin anew.
 ``committed``   since, group, offsets [[topic, partition, offset or null]]: what a client was told
                 that asked at ``since``
 ``watermarks``  since, topic, partition, low, high: what ListOffsets told one client
-``fault``       n, name, phase (begin, end), targets, detail
+``fault``       n, name, phase (begin, end), targets, detail, serves: whether producers are to be
+                acknowledged while it lasts, from `healing.SETTLING_S` after its beginning
 ``healed``      bound_s: all faults have ended; from here on producers are to be acknowledged again
 ``final-read``  topic, partition, low, high, records [[offset, value]]: all of it, read at the end
 ``replica``     broker, topic, partition, high, batches [[base, last, epoch, digest]], records

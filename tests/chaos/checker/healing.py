@@ -1,4 +1,7 @@
-"""Whether a cluster is whole after healing: replicas, the controller, and clients that go on."""
+"""Whether a cluster is whole after healing: replicas, the controller, and clients that go on.
+
+And whether it served during those faults that must not stop it.
+"""
 
 from collections.abc import Iterator
 
@@ -13,7 +16,10 @@ from tests.chaos.checker.history import (
     Replica,
 )
 
-__all__ = ["check_healing"]
+__all__ = ["SETTLING_S", "check_healing"]
+
+# Connections that break with a fault are made again by then, and elections under way are over.
+SETTLING_S = 15.0
 
 
 def check_healing(history: History) -> Iterator[Anomaly]:
@@ -22,6 +28,7 @@ def check_healing(history: History) -> Iterator[Anomaly]:
     if history.controllers is not None and sum(history.controllers.values()) != 1:
         counts = ", ".join(f"{one}: {count}" for one, count in sorted(history.controllers.items()))
         yield Anomaly(name="split-control", where="cluster", text=f"ActiveControllerCount {counts}")
+    yield from _service(history)
     if history.healed is not None:
         yield from _producers(history, history.healed)
         yield from _partitions(history)
@@ -80,6 +87,30 @@ def _about_replica(replica: Replica, text: str, offsets: tuple[int, ...]) -> Ano
         offsets=offsets,
         processes=(f"broker-{replica.broker}",),
     )
+
+
+def _service(history: History) -> Iterator[Anomaly]:
+    ends = {fault.n: fault.t for fault in history.faults if fault.phase == "end"}
+    live = {one.partition for one in history.sends if one.partition.topic not in history.deleted}
+    for fault in history.faults:
+        if fault.phase != "begin" or not fault.serves or fault.n not in ends:
+            continue
+        start, end = fault.t + SETTLING_S, ends[fault.n]
+        served = {
+            send.partition
+            for send in history.sends
+            if send.outcome is Outcome.OK and send.began >= start and send.ended <= end
+        }
+        tried = {send.partition for send in history.sends if start <= send.began < end}
+        for partition in sorted((live & tried) - served):
+            yield Anomaly(
+                name="stalled-service",
+                where=str(partition),
+                text=f"{fault.name} of {', '.join(fault.targets)} lasted from"
+                f" {show_time(fault.t)} to {show_time(end)}; no record that was sent after"
+                f" {show_time(start)} was acknowledged in that time",
+                processes=fault.targets,
+            )
 
 
 def _producers(history: History, healed: Healed) -> Iterator[Anomaly]:

@@ -143,6 +143,7 @@ class Fault:
     phase: str
     targets: tuple[str, ...]
     detail: str
+    serves: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +307,7 @@ class _Reader:
         self.history.faults.append(
             Fault(
                 event["t"], event["n"], event["name"], event["phase"],
-                tuple(event["targets"]), event.get("detail", ""),
+                tuple(event["targets"]), event.get("detail", ""), event.get("serves", False),
             )
         )  # fmt: skip
 

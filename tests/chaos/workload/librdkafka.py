@@ -19,7 +19,7 @@ COMMIT_S = 0.5
 LOOK_S = 1.0
 FLUSH_S = 40
 # librdkafka's metadata of a member, which has no other way to its generation: a mark, the number
-# in network order, then the group's and the member's name, each with a zero byte at its end.
+# in the byte order of this machine, then the names of group and member, each ended by a zero byte.
 _METADATA_MARK = b"CGMDv2:"
 
 
@@ -147,7 +147,7 @@ def _identity(consumer: Consumer) -> tuple[int | None, str]:
     data: Any = consumer.consumer_group_metadata()
     assert data.startswith(_METADATA_MARK), data
     rest = data[len(_METADATA_MARK) :]
-    (generation,) = struct.unpack_from(">i", rest)
+    (generation,) = struct.unpack_from("=i", rest)
     _, name, *_ = rest[4:].split(b"\0")
     return (generation if generation >= 0 else None), name.decode()
 
