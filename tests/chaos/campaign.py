@@ -324,7 +324,15 @@ class _Run:
                     partition=partition,
                     high=high,
                     batches=[
-                        [one.base_offset, one.last_offset, one.leader_epoch, one.digest]
+                        [
+                            one.base_offset,
+                            one.last_offset,
+                            one.leader_epoch,
+                            one.digest,
+                            one.producer_id,
+                            one.producer_epoch,
+                            one.base_sequence,
+                        ]
                         for one in batches
                     ],
                     records=[list(record) for one in batches for record in one.records],

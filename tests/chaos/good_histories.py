@@ -208,7 +208,8 @@ class _Model:
             for broker in BROKERS:
                 self.say(
                     "final", "replica", broker=broker, topic=TOPIC, partition=number,
-                    high=len(log), batches=[[o, o, 1 + o // 20, f"d{o}"] for o in range(len(log))],
+                    high=len(log),
+                    batches=[[o, o, 1 + o // 20, f"d{o}", 7, 0, o] for o in range(len(log))],
                     records=rows,
                 )  # fmt: skip
         self.say("final", "controllers", counts={"1": 0, "2": 1, "3": 0})

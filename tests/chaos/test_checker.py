@@ -146,8 +146,24 @@ def plant_duplicate(events: list[Event], random: Random) -> set[str]:
             at = [row[:3] for row in poll["records"]].index([TOPIC, 0, end - 1])
             poll["records"].insert(at + 1, [TOPIC, 0, end, value])
     for one in replicas_of(events, 0):
-        one["batches"].append([end, end, 99, "dd"])
+        one["batches"].append([end, end, 99, "dd", 7, 0, 0])
     return {value}
+
+
+def plant_duplicate_without_files(events: list[Event], random: Random) -> set[str]:
+    """The same, where the numbers are not known."""
+    facts = plant_duplicate(events, random)
+    for one in replicas_of(events, 0):
+        events.remove(one)
+    return facts
+
+
+def plant_client_duplicate(events: list[Event], random: Random) -> set[str]:
+    """A client sent a record again, as another one: in a new epoch."""
+    facts = plant_duplicate(events, random)
+    for one in replicas_of(events, 0):
+        one["batches"][-1][5] = 1
+    return facts
 
 
 def plant_inconsistent_offsets(events: list[Event], random: Random) -> set[str]:
@@ -443,6 +459,8 @@ PLANTED: list[tuple[str, Planting]] = [
     ("unseen", plant_unseen),
     ("vanished-read", plant_vanished_read),
     ("duplicate", plant_duplicate),
+    ("duplicate", plant_duplicate_without_files),
+    ("client-duplicate", plant_client_duplicate),
     ("inconsistent-offsets", plant_inconsistent_offsets),
     ("inconsistent-offsets", plant_inconsistent_replica),
     ("nonmonotonic-send", plant_nonmonotonic_send),

@@ -28,8 +28,10 @@ another name for each of its lives, ``churn#2``, because its offsets begin anew.
                 acknowledged while it lasts, from `healing.SETTLING_S` after its beginning
 ``healed``      bound_s: all faults have ended; from here on producers are to be acknowledged again
 ``final-read``  topic, partition, low, high, records [[offset, value]]: all of it, read at the end
-``replica``     broker, topic, partition, high, batches [[base, last, epoch, digest]], records
-                [[offset, value]]: a replica's files at the end, up to the high watermark
+``replica``     broker, topic, partition, high, batches [[base, last, leader epoch, digest, producer
+                id, producer epoch, base sequence]], records [[offset, value]]: a replica's files
+                at the end, up to the high watermark
+``ended``       a producer sends no more: it has sent all that it was to send
 ``deleted``     topic: this life of the topic is over, its records with it
 ``controllers`` counts {broker: count}: ActiveControllerCount of each after healing
 

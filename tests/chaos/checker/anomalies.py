@@ -8,6 +8,7 @@ ANOMALIES = {
     # Records.
     "inconsistent-offsets": "one offset of a partition was reported with two values",
     "duplicate": "one value, sent once, is at two offsets of its partition",
+    "client-duplicate": "the same, and the client gave each of them a sequence number of its own",
     "lost-write": "an acknowledged record is not in its partition",
     "unseen": "an acknowledged record was read by no client, and its partition was not read out",
     "vanished-read": "a record that a client read is not in its partition any more",

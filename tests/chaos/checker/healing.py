@@ -45,7 +45,7 @@ def _replicas(history: History) -> Iterator[Anomaly]:
         high = max(replica.high for replica in replicas)
         first = replicas[0]
         for replica in replicas:
-            end = replica.batches[-1][1] + 1 if replica.batches else 0
+            end = replica.batches[-1].last + 1 if replica.batches else 0
             if end < high:
                 yield _about_replica(
                     replica, f"its log ends at {end}, below the high watermark {high}", (end, high)
@@ -53,21 +53,22 @@ def _replicas(history: History) -> Iterator[Anomaly]:
         for replica in replicas[1:]:
             # Batches follow one another, so the first pair that differs is where they part.
             for mine, other in zip(first.batches, replica.batches, strict=False):
-                if mine[0] >= high or other[0] >= high:
+                if mine.base >= high or other.base >= high:
                     break
                 if mine != other:
                     yield _about_replica(
                         replica,
-                        f"it has the batch {other}, broker-{first.broker} has {mine}; the high"
+                        f"it has {tuple(other)}, broker-{first.broker} has {tuple(mine)}; the high"
                         f" watermark is {high}",
-                        (mine[0], other[0]),
+                        (mine.base, other.base),
                     )
                     break
 
 
 def _epochs(replica: Replica) -> Iterator[Anomaly]:
     highest = -1
-    for base, _, epoch, _ in replica.batches:
+    for batch in replica.batches:
+        base, epoch = batch.base, batch.leader_epoch
         if epoch < highest:
             yield Anomaly(
                 name="epoch-regression",
@@ -119,6 +120,8 @@ def _producers(history: History, healed: Healed) -> Iterator[Anomaly]:
     for send in history.sends:
         key = (send.process, send.partition)
         if send.partition.topic in history.deleted:
+            continue
+        if history.ended.get(send.process, healed.t) < healed.t:
             continue
         writes.setdefault(key, float("inf"))
         if send.outcome is Outcome.OK and send.began >= healed.t:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "Assigned",
+    "Batch",
     "Commit",
     "Committed",
     "Fault",
@@ -162,13 +163,23 @@ class FinalRead:
     records: tuple[Record, ...]
 
 
+class Batch(NamedTuple):
+    base: int
+    last: int
+    leader_epoch: int
+    digest: str
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     t: float
     broker: int
     partition: Partition
     high: int
-    batches: tuple[tuple[int, int, int, str], ...]  # base, last, leader epoch, digest
+    batches: tuple[Batch, ...]
     records: tuple[Record, ...]
 
 
@@ -188,6 +199,7 @@ class History:
     final_reads: dict[Partition, FinalRead] = field(default_factory=dict)
     replicas: list[Replica] = field(default_factory=list)
     deleted: set[str] = field(default_factory=set)
+    ended: dict[str, float] = field(default_factory=dict)
     controllers: Mapping[str, int] | None = None
 
     @property
@@ -323,15 +335,16 @@ class _Reader:
 
     def _take_replica(self, event: Mapping[str, Any]) -> None:
         partition = _partition(event)
-        batches = tuple(
-            (base, last, epoch, digest) for base, last, epoch, digest in event["batches"]
-        )
+        batches = tuple(Batch(*row) for row in event["batches"])
         self.history.replicas.append(
             Replica(
                 event["t"], event["broker"], partition, event["high"], batches,
                 _records(partition, event["records"]),
             )
         )  # fmt: skip
+
+    def _take_ended(self, event: Mapping[str, Any]) -> None:
+        self.history.ended[event["process"]] = event["t"]
 
     def _take_deleted(self, event: Mapping[str, Any]) -> None:
         self.history.deleted.add(event["topic"])

@@ -11,6 +11,9 @@ offset  size  field
     16     1  magic, 2
     21     2  attributes: compression in the lowest 3 bits
     23     4  last offset delta
+    43     8  producer id
+    51     2  producer epoch
+    53     4  base sequence
     57     4  count of records
 ======  ====  ==========================================
 """
@@ -34,6 +37,9 @@ class StoredBatch:
     last_offset: int
     leader_epoch: int
     digest: str  # Of all its bytes.
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
     records: tuple[tuple[int, str], ...]  # Offset and value; none of a control batch.
 
 
@@ -61,7 +67,10 @@ def parse_batches(segment: bytes) -> Iterator[StoredBatch]:
             (count,) = struct.unpack_from(">i", segment, at + 57)
             records = tuple(_records(segment, at + _HEADER_BYTES, count, base))
         digest = hashlib.sha256(segment[at:end]).hexdigest()[:16]
-        yield StoredBatch(base, base + last_delta, epoch, digest, records)
+        producer_id, producer_epoch, sequence = struct.unpack_from(">qhi", segment, at + 43)
+        yield StoredBatch(
+            base, base + last_delta, epoch, digest, producer_id, producer_epoch, sequence, records
+        )
         at = end
 
 

@@ -25,6 +25,7 @@ class Seen(NamedTuple):
 def check_writes(history: History) -> Iterator[Anomaly]:
     """Checks all partitions."""
     seen = _all_seen(history)
+    numbers = _sequence_numbers(history)
     sends: dict[Partition, list[Send]] = {}
     for send in history.sends:
         sends.setdefault(send.partition, []).append(send)
@@ -32,7 +33,7 @@ def check_writes(history: History) -> Iterator[Anomaly]:
         here = seen.get(partition, [])
         sent = sends.get(partition, [])
         yield from _inconsistent_offsets(partition, here)
-        yield from _duplicates(partition, here)
+        yield from _duplicates(partition, here, numbers.get(partition, {}))
         yield from _unknown_values(partition, here, sent)
         yield from _failed_but_read(partition, here, sent)
         yield from _out_of_order(partition, here, sent)
@@ -88,17 +89,34 @@ def _inconsistent_offsets(partition: Partition, seen: list[Seen]) -> Iterator[An
             )
 
 
-def _duplicates(partition: Partition, seen: list[Seen]) -> Iterator[Anomaly]:
+def _sequence_numbers(history: History) -> dict[Partition, dict[int, tuple[int, int, int]]]:
+    """By offset the producer id, its epoch and the sequence number with which a record came."""
+    numbers: dict[Partition, dict[int, tuple[int, int, int]]] = {}
+    for replica in history.replicas:
+        here = numbers.setdefault(replica.partition, {})
+        for batch in replica.batches:
+            for offset in range(batch.base, batch.last + 1):
+                sequence = batch.base_sequence + offset - batch.base
+                here[offset] = (batch.producer_id, batch.producer_epoch, sequence)
+    return numbers
+
+
+def _duplicates(
+    partition: Partition, seen: list[Seen], numbers: dict[int, tuple[int, int, int]]
+) -> Iterator[Anomaly]:
     first: dict[str, Seen] = {}
     told: set[tuple[int, str]] = set()
     for one in seen:
         before = first.setdefault(one.value, one)
         if before.offset != one.offset and (one.offset, one.value) not in told:
             told.add((one.offset, one.value))
+            mine, other = numbers.get(before.offset), numbers.get(one.offset)
+            # A broker knows a record again by its numbers, and by nothing else.
+            is_new = mine is not None and other is not None and mine != other
             yield Anomaly(
-                name="duplicate",
+                name="client-duplicate" if is_new else "duplicate",
                 where=str(partition),
-                text=f"{before}; {one}",
+                text=f"{before}; {one}; producer id, epoch and sequence: {mine}, {other}",
                 values=(one.value,),
                 offsets=(before.offset, one.offset),
                 processes=(before.process, one.process),

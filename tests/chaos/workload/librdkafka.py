@@ -49,7 +49,8 @@ def producer(recorder: Recorder) -> None:
         recorder.process = recorder.settings.process + (f".{life}" if life > 1 else "")
         n = _produce(recorder, n)
         if recorder.settings.count and n >= recorder.settings.count:
-            return
+            break
+    recorder.say("ended")
 
 
 def _produce(recorder: Recorder, n: int) -> int:
@@ -65,7 +66,9 @@ def _produce(recorder: Recorder, n: int) -> int:
     config = _common(recorder) | {
         "acks": settings.acks,
         "enable.idempotence": settings.is_idempotent,
-        "message.timeout.ms": 30_000,
+        # When a record times out, librdkafka takes a new epoch and sends what is left under new
+        # numbers, also what the broker may have: that would be a duplicate of its own making.
+        "message.timeout.ms": 300_000,
         "request.timeout.ms": 5_000,
         "linger.ms": 5,
         "queue.buffering.max.messages": 20_000,

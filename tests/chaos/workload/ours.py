@@ -67,6 +67,7 @@ def producer(recorder: Recorder) -> None:
         due += 1 / settings.rate
         recorder.is_stopping.wait(max(0.0, due - time.monotonic()))
     client.close(FLUSH_S)
+    recorder.say("ended")
 
 
 def reader(recorder: Recorder) -> None:
