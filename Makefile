@@ -17,6 +17,8 @@ COMMIT ?= fdef23a
 # The order of the tests: one for the gate, so that a verdict can be had again; any other to look for trouble.
 SEED ?= 1
 SEEDS ?= 1000
+RUNS ?= 1
+CLUSTER ?= odradek
 # Of pytest, for two cores, beside the one process of the tests on Spark.
 WORKERS ?= 2
 # What a compiled build can change; foreign clients and Spark see the same broker through the wire.
@@ -31,7 +33,7 @@ NOT_COMPILED = $(if $(filter 1,$(ODRADEK_PURE)),ODRADEK_PURE=1 asks for pure Pyt
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compiled test-compiled test-spark test-others demo test check unit mutants rewrite torture sim fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
+.PHONY: help setup compiled test-compiled test-spark test-others demo test check unit mutants rewrite torture sim chaos fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -85,6 +87,11 @@ torture: $(READY) ## damage SEEDS (1000) data directories, each in its own way, 
 
 sim: $(READY) ## simulate SEEDS (1000) troubled lives of one broker and its clients: kills, power cuts, bad disks, bad links
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+chaos: $(READY) ## RUNS (1) lives of three brokers and their clients under kills, pauses and cut links, drawn from SEED (CLUSTER=kafka: the same for Apache Kafka)
+	@scripts/kafka || echo "chaos: no Apache Kafka here, faults that need its tools are left out"
+	@scripts/debian-packages iproute2 zookeeper || echo "chaos: no ZooKeeper or no iproute2 here"
+	@$(BIN)/python -m tests.chaos --runs $(RUNS) --seed $(SEED) --cluster $(CLUSTER)
 
 fmt: $(READY) ## format the code and mend what the linter can
 	@$(BIN)/ruff check --fix --quiet .

@@ -20,6 +20,7 @@ __all__ = ["main"]
 # Command -> (module with `add_arguments(parser)` and `run(arguments) -> int`, one line of help).
 COMMANDS = {
     "serve": ("odradek.cli.serve", "run a broker"),
+    "cluster": ("odradek.cli.cluster", "run several brokers on this machine"),
     "topics": ("odradek.cli.topics", "create, list, describe, alter and delete topics"),
     "produce": ("odradek.cli.produce", "send lines of standard input as messages"),
     "consume": ("odradek.cli.consume", "print the messages of a topic"),

@@ -31,8 +31,8 @@ ACTIONS = [
 ]
 # Commands that connect to nothing, or only with one of their actions.
 OTHERS = (
-    *("serve", "topics", "configs", "groups", "reassign", "controller", "log", "metrics"),
-    "pipeline",
+    *("serve", "cluster", "topics", "configs", "groups", "reassign", "controller", "log"),
+    *("metrics", "pipeline"),
 )
 
 

@@ -1,0 +1,365 @@
+"""A history as values: what `parse_history` makes of the lines."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+__all__ = [
+    "Assigned",
+    "Batch",
+    "Commit",
+    "Committed",
+    "Fault",
+    "FinalRead",
+    "Healed",
+    "History",
+    "Joined",
+    "MalformedHistoryError",
+    "Outcome",
+    "Partition",
+    "Poll",
+    "Record",
+    "Replica",
+    "Revoked",
+    "Send",
+    "Watermarks",
+    "parse_history",
+]
+
+NEVER = float("inf")
+
+
+class MalformedHistoryError(Exception):
+    """A line is not what the format says."""
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+class Partition(NamedTuple):
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+class Record(NamedTuple):
+    partition: Partition
+    offset: int
+    value: str
+
+
+@dataclass(slots=True)
+class Send:
+    """A record that was handed to a producer, and what became of it."""
+
+    process: str
+    n: int
+    partition: Partition
+    value: str
+    began: float
+    ended: float = NEVER
+    outcome: Outcome = Outcome.UNKNOWN
+    offset: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    process: str
+    t: float
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A reader begins at these positions, by hand."""
+
+    process: str
+    t: float
+    positions: Mapping[Partition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    process: str
+    t: float
+    group: str
+    generation: int | None
+    member: str
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    process: str
+    t: float
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(slots=True)
+class Commit:
+    process: str
+    n: int
+    group: str
+    generation: int | None
+    offsets: Mapping[Partition, int]
+    began: float
+    ended: float = NEVER
+    outcome: Outcome = Outcome.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A look at the offsets of a group."""
+
+    process: str
+    since: float
+    t: float
+    group: str
+    offsets: Mapping[Partition, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    process: str
+    since: float
+    t: float
+    partition: Partition
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    t: float
+    n: int
+    name: str
+    phase: str
+    targets: tuple[str, ...]
+    detail: str
+    serves: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    t: float
+    bound_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FinalRead:
+    process: str
+    t: float
+    partition: Partition
+    low: int
+    high: int
+    records: tuple[Record, ...]
+
+
+class Batch(NamedTuple):
+    base: int
+    last: int
+    leader_epoch: int
+    digest: str
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    t: float
+    broker: int
+    partition: Partition
+    high: int
+    batches: tuple[Batch, ...]
+    records: tuple[Record, ...]
+
+
+@dataclass(slots=True)
+class History:
+    """All that was written down, each list by time."""
+
+    run: Mapping[str, Any] = field(default_factory=dict)
+    sends: list[Send] = field(default_factory=list)
+    # What one reader or member went through: polls, assignments, revocations.
+    reading: list[Poll | Assigned | Joined | Revoked] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    looks: list[Committed] = field(default_factory=list)
+    watermarks: list[Watermarks] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    healed: Healed | None = None
+    final_reads: dict[Partition, FinalRead] = field(default_factory=dict)
+    replicas: list[Replica] = field(default_factory=list)
+    deleted: set[str] = field(default_factory=set)
+    ended: dict[str, float] = field(default_factory=dict)
+    controllers: Mapping[str, int] | None = None
+
+    @property
+    def polls(self) -> list[Poll]:
+        return [one for one in self.reading if isinstance(one, Poll)]
+
+    @property
+    def allowed(self) -> frozenset[str]:
+        return frozenset(self.run.get("allowed", ()))
+
+
+def parse_history(lines: Iterable[str]) -> History:
+    """Reads the lines of one or several files, one after the other.
+
+    Raises:
+        MalformedHistoryError: A line is not of the format.
+    """
+    events = []
+    for number, line in enumerate(lines, 1):
+        if not line.endswith("\n"):
+            continue  # Its writer died over it.
+        try:
+            event = json.loads(line)
+            events.append((float(event["t"]), number, event))
+        except (ValueError, KeyError, TypeError) as error:
+            raise MalformedHistoryError(
+                f"line {number}: expected a JSON object with t and event, got {line[:200]!r}"
+            ) from error
+    events.sort(key=lambda one: one[:2])
+    reader = _Reader()
+    for _, number, event in events:
+        try:
+            reader.take(event)
+        except (KeyError, ValueError, TypeError) as error:
+            raise MalformedHistoryError(f"line {number}: {error!r} in {event}") from error
+    return reader.history
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.history = History()
+        self._sends: dict[tuple[str, int], Send] = {}
+        self._commits: dict[tuple[str, int], Commit] = {}
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        name = event["event"]
+        taken = getattr(self, "_take_" + name.replace("-", "_"), None)
+        if taken is None:
+            raise ValueError(f"no event has the name {name!r}")
+        taken(event)
+
+    def _take_run(self, event: Mapping[str, Any]) -> None:
+        self.history.run = event
+
+    def _take_send(self, event: Mapping[str, Any]) -> None:
+        key = (event["process"], event["n"])
+        if key in self._sends:
+            raise ValueError(f"a second send {key}")
+        send = Send(*key, _partition(event), event["value"], event["t"])
+        self._sends[key] = send
+        self.history.sends.append(send)
+
+    def _take_sent(self, event: Mapping[str, Any]) -> None:
+        send = self._sends[event["process"], event["n"]]
+        send.ended = event["t"]
+        send.outcome = Outcome(event["outcome"])
+        send.offset = event["offset"]
+        send.error = event.get("error")
+
+    def _take_assign(self, event: Mapping[str, Any]) -> None:
+        positions = {Partition(t, p): offset for t, p, offset in event["positions"]}
+        self.history.reading.append(Assigned(event["process"], event["t"], positions))
+
+    def _take_poll(self, event: Mapping[str, Any]) -> None:
+        records = tuple(Record(Partition(t, p), o, value) for t, p, o, value in event["records"])
+        self.history.reading.append(Poll(event["process"], event["t"], records))
+
+    def _take_joined(self, event: Mapping[str, Any]) -> None:
+        self.history.reading.append(
+            Joined(
+                event["process"], event["t"], event["group"], event["generation"],
+                event["member"], _partitions(event["partitions"]),
+            )
+        )  # fmt: skip
+
+    def _take_revoked(self, event: Mapping[str, Any]) -> None:
+        partitions = _partitions(event["partitions"])
+        self.history.reading.append(Revoked(event["process"], event["t"], partitions))
+
+    def _take_commit(self, event: Mapping[str, Any]) -> None:
+        key = (event["process"], event["n"])
+        offsets = {Partition(t, p): offset for t, p, offset in event["offsets"]}
+        commit = Commit(*key, event["group"], event["generation"], offsets, event["t"])
+        self._commits[key] = commit
+        self.history.commits.append(commit)
+
+    def _take_commit_done(self, event: Mapping[str, Any]) -> None:
+        commit = self._commits[event["process"], event["n"]]
+        commit.ended = event["t"]
+        commit.outcome = Outcome(event["outcome"])
+
+    def _take_committed(self, event: Mapping[str, Any]) -> None:
+        offsets = {Partition(t, p): offset for t, p, offset in event["offsets"]}
+        self.history.looks.append(
+            Committed(event["process"], event["since"], event["t"], event["group"], offsets)
+        )
+
+    def _take_watermarks(self, event: Mapping[str, Any]) -> None:
+        self.history.watermarks.append(
+            Watermarks(
+                event["process"], event["since"], event["t"], _partition(event),
+                event["low"], event["high"],
+            )
+        )  # fmt: skip
+
+    def _take_fault(self, event: Mapping[str, Any]) -> None:
+        self.history.faults.append(
+            Fault(
+                event["t"], event["n"], event["name"], event["phase"],
+                tuple(event["targets"]), event.get("detail", ""), event.get("serves", False),
+            )
+        )  # fmt: skip
+
+    def _take_healed(self, event: Mapping[str, Any]) -> None:
+        self.history.healed = Healed(event["t"], event["bound_s"])
+
+    def _take_final_read(self, event: Mapping[str, Any]) -> None:
+        partition = _partition(event)
+        self.history.final_reads[partition] = FinalRead(
+            event["process"], event["t"], partition, event["low"], event["high"],
+            _records(partition, event["records"]),
+        )  # fmt: skip
+
+    def _take_replica(self, event: Mapping[str, Any]) -> None:
+        partition = _partition(event)
+        batches = tuple(Batch(*row) for row in event["batches"])
+        self.history.replicas.append(
+            Replica(
+                event["t"], event["broker"], partition, event["high"], batches,
+                _records(partition, event["records"]),
+            )
+        )  # fmt: skip
+
+    def _take_ended(self, event: Mapping[str, Any]) -> None:
+        self.history.ended[event["process"]] = event["t"]
+
+    def _take_deleted(self, event: Mapping[str, Any]) -> None:
+        self.history.deleted.add(event["topic"])
+
+    def _take_controllers(self, event: Mapping[str, Any]) -> None:
+        self.history.controllers = event["counts"]
+
+
+def _partition(event: Mapping[str, Any]) -> Partition:
+    return Partition(event["topic"], event["partition"])
+
+
+def _partitions(rows: Sequence[Sequence[Any]]) -> tuple[Partition, ...]:
+    return tuple(Partition(topic, number) for topic, number in rows)
+
+
+def _records(partition: Partition, rows: Sequence[Sequence[Any]]) -> tuple[Record, ...]:
+    return tuple(Record(partition, offset, value) for offset, value in rows)

@@ -1,0 +1,114 @@
+"""Apache Kafka in KRaft mode: three nodes, each broker and controller."""
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from tests.chaos.clusters.base import BROKER_IDS, BROKER_PORT, SESSION_MS, START_LIMIT_S, Cluster
+from tests.chaos.network import Network
+from tests.chaos.nodes import Node, NodeStartError
+from tests.support.apache_kafka import KAFKA_VERSIONS, KafkaInstall, find_kafka, why_missing
+
+__all__ = ["KraftCluster"]
+
+_CLUSTER_ID = "b2RyYWRlay1jaGFvcy0wMQ"
+_STARTED_LINE = "Kafka Server started"
+_LEADER = re.compile(r"^LeaderId:\s+(\d+)", re.MULTILINE)
+
+
+class KraftCluster(Cluster):
+    """See the module's docstring."""
+
+    kind: ClassVar[str] = "kafka"
+    control_port: ClassVar[int | None] = 9093
+
+    def __init__(self, network: Network, folder: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(network, folder, settings)
+        install = find_kafka(KAFKA_VERSIONS[0])
+        assert install is not None, "asked for by why_missing"
+        self.install: KafkaInstall = install
+        for one in BROKER_IDS:
+            name = f"broker-{one}"
+            properties = str(self.node_folder(name) / "server.properties")
+            command = install.command("kafka.Kafka", properties, log_level="info")
+            self.brokers[one] = Node(name, network, self.node_folder(name), command)
+
+    @classmethod
+    def why_missing(cls) -> str | None:
+        version = KAFKA_VERSIONS[0]
+        return None if find_kafka(version) is not None else why_missing(version)
+
+    def start(self) -> None:
+        formatting = [
+            subprocess.Popen(
+                self.install.command(
+                    "kafka.tools.StorageTool",
+                    "format", "-t", _CLUSTER_ID, "-c", str(self._write_properties(one)),
+                ),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+            for one in BROKER_IDS
+        ]  # fmt: skip
+        for process in formatting:
+            output, _ = process.communicate(timeout=START_LIMIT_S)
+            if process.returncode != 0:
+                raise NodeStartError(f"formatting: {output.decode()}")
+        self.start_brokers(*BROKER_IDS)
+
+    def controller(self) -> int | None:
+        """Asks Kafka's tool; a broker's own answer names any broker in KRaft mode."""
+        command = self.install.command(
+            "org.apache.kafka.tools.MetadataQuorumCommand",
+            "--bootstrap-server", self.bootstrap, "describe", "--status",
+        )  # fmt: skip
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        except subprocess.TimeoutExpired:
+            return None
+        found = _LEADER.search(done.stdout)
+        return int(found[1]) if found else None
+
+    def log_folder(self, broker_id: int) -> Path:
+        return self.node_folder(f"broker-{broker_id}") / "logs"
+
+    def _serves(self, broker_id: int) -> bool:
+        return _STARTED_LINE in self.brokers[broker_id].log() and super()._serves(broker_id)
+
+    def _write_properties(self, broker_id: int) -> Path:
+        folder = self.node_folder(f"broker-{broker_id}")
+        address = self.address(broker_id)
+        voters = ",".join(f"{one}@{self.address(one)}:{self.control_port}" for one in BROKER_IDS)
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": str(broker_id),
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://{address}:{BROKER_PORT},"
+            f"CONTROLLER://{address}:{self.control_port}",
+            "advertised.listeners": f"PLAINTEXT://{address}:{BROKER_PORT}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(folder / "logs"),
+            # Apart, so that a broker can lose its partitions and stay a voter.
+            "metadata.log.dir": str(folder / "metadata"),
+            "default.replication.factor": "3",
+            "min.insync.replicas": "2",
+            "offsets.topic.replication.factor": "3",
+            "offsets.topic.num.partitions": "3",
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "3000",
+            "auto.create.topics.enable": "false",
+            "broker.session.timeout.ms": str(SESSION_MS),
+            "broker.heartbeat.interval.ms": "1000",
+            "replica.lag.time.max.ms": "6000",
+            "replica.socket.timeout.ms": "5000",
+            "num.recovery.threads.per.data.dir": "1",
+            "log.initial.task.delay.ms": "5000",
+            **self.settings,
+        }
+        path = folder / "server.properties"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        return path
