@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--folder", help="where files go (a new one in the temporary folder)")
     parser.add_argument("--keep", action="store_true", help="the files of clean runs, too")
     parser.add_argument(
-        "--weak", action="store_true", help="acks=1 and unclean elections: each run must end in lost-write"
+        "--weak", action="store_true", help="acks=1, unclean elections: a run must lose a record"
     )
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     return parser
