@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek import Admin, Consumer, NewTopic, Producer
+from odradek import Admin, Consumer, Producer
+from odradek.client.admin import NewTopic
 
 pytestmark = pytest.mark.slow
 

@@ -278,8 +278,9 @@ async def _watch(brokers: "Mapping[int, Process]", told: "asyncio.Future[signal.
 
     ends = {asyncio.ensure_future(each.wait()): broker_id for broker_id, each in brokers.items()}
     while ends and not told.done():
-        done, _ = await asyncio.wait({told, *ends}, return_when=asyncio.FIRST_COMPLETED)
-        for end in [each for each in ends if each in done]:
+        waited: set[asyncio.Future[Any]] = {told, *ends}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        for end in [each for each in ends if each.done()]:
             broker_id = ends.pop(end)
             print_error("cluster", f"broker {broker_id} ended with code {end.result()}")
     for end in ends:
