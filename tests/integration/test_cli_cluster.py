@@ -50,7 +50,7 @@ def test_three_brokers_share_topics_and_keep_them(tmp_path: Path) -> None:
         servers = addresses(running)
         assert len(servers) == 3
         with Admin(bootstrap_servers=servers[0]) as admin:
-            admin.create_topics([NewTopic("t", 3)])
+            admin.create_topics([NewTopic(name="t", partition_count=3)])
             topic = admin.describe_topics(["t"])["t"]
             assert not isinstance(topic, Exception)
             assert sorted(p.leader for p in topic.partitions) == [0, 1, 2]

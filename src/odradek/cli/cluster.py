@@ -210,7 +210,9 @@ async def _serve_processes(arguments: argparse.Namespace, settings: Mapping[str,
         await _watch(brokers, told)
         return _exit_code(told.result()) if told.done() else 1
     finally:
-        await asyncio.gather(*(_stop(broker) for broker in brokers.values()))
+        # One after another, so that each can hand its partitions over to the rest.
+        for broker_id in reversed(brokers):
+            await _stop(brokers[broker_id])
 
 
 async def _start(
