@@ -162,7 +162,7 @@ class Broker:
         replicas, waiter = state.replication.replicas, state.replication.waiter
         isr_updates = build_isr_updates(base, replicas, port, tasks)
         peers = build(build_peers(base, state))
-        controller = build_controller(base, engine, state, peers)
+        self._controller = controller = build_controller(base, engine, state, peers)
         controller.on_deletion_step = waiter.notify
         services = build_services(controller, port)
         self._link = build_link(base, state, controller, services, peers, port, tasks)

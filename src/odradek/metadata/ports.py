@@ -18,6 +18,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple, NewType, Protocol, TypeAlias
 
 from odradek.errors import ApiError, ErrorCode, OdradekError
@@ -38,6 +39,7 @@ from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ElectionType
 
 __all__ = [
+    "NO_EPOCHS",
     "AlterIsrOutcome",
     "CommitOutcome",
     "Committed",
@@ -270,6 +272,10 @@ class IsrOutcomeUnknown(NamedTuple):
 AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrRefused | IsrOutcomeUnknown
 
 
+# The leader knows the registration of none of the members.
+NO_EPOCHS: Mapping[int, int] = MappingProxyType({})
+
+
 class ProducerIds(NamedTuple):
     """A block of producer ids that belongs to this broker alone."""
 
@@ -299,7 +305,7 @@ class ControllerPort(Protocol):
         state: LeaderAndIsr,
         *,
         controller_epoch: int,
-        broker_epochs: Mapping[int, int],
+        broker_epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> AlterIsrOutcome:
         """Stores a new ISR if the partition still has `state.partition_version`.
 

@@ -39,6 +39,7 @@ from odradek.errors import (
 from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, QuotaSet
 from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import (
+    NO_EPOCHS,
     AlterIsrOutcome,
     IsrAltered,
     IsrConflict,
@@ -189,7 +190,7 @@ class StoreControllerPort:
         state: LeaderAndIsr,
         *,
         controller_epoch: int,
-        broker_epochs: Mapping[int, int],
+        broker_epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> AlterIsrOutcome:
         """Stores a new ISR if the partition still has `state.partition_version`.
 
