@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from odradek.aio import Admin
+from odradek.aio import Admin, Producer
 from odradek.client.admin import NewTopic
 from odradek.client.cluster import PartitionView
 from odradek.errors import ApiError, ErrorCode
@@ -199,6 +199,10 @@ def test_brokers_speak_an_older_protocol_version(version: str) -> None:
         ):
             await admin.create_topics([NewTopic(name="t", assignments={0: [1, 0]})])
             await led_by(cluster, 1, 1)
+            async with Producer(
+                {"bootstrap.servers": cluster.bootstrap_servers, "acks": 1}
+            ) as producer:
+                await producer.send("t", b"it leads")
             await admin.delete_topics(["t"])
             await admin.create_topics([NewTopic(name="t", assignments={0: [1]})])
 
