@@ -117,6 +117,9 @@ def test_requests_of_the_controller_pass_the_gate(key: ApiKey) -> None:
     version = API_SUPPORT[key].accepted.last
     served.channel.submit(served.broker.request(key, request_type(key)(), version))
     assert served.gate.parked_count == 0
+    for work in served.tasks.started:
+        run(work)
+    assert len(served.broker.obeyed) == 1
 
 
 @pytest.mark.parametrize(

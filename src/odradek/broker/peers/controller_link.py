@@ -74,8 +74,13 @@ class ControllerLink:
         self._services = services
         self._peers = peers
         self._cache = cache
-        self.versions = versions
+        self._versions = versions
         self._connections: dict[ApiKey, PeerConnection] = {}
+
+    @property
+    def versions(self) -> InterBrokerVersions:
+        """The versions that brokers of this cluster speak."""
+        return self._versions
 
     async def alter_partition(
         self, message: AlterPartitionRequest, version: int

@@ -18,9 +18,8 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from odradek.broker.peers.controller_link import ControllerLink
 from odradek.broker.peers.controller_services import (
     FIRST_ALTER_PARTITION_BY_ID,
     FIRST_ALTER_PARTITION_WITH_EPOCHS,
@@ -34,6 +33,7 @@ from odradek.metadata.ports import (
     IsrRefused,
 )
 from odradek.model import LeaderAndIsr, TopicPartition
+from odradek.protocol.inter_broker import InterBrokerVersions
 from odradek.protocol.messages.alter_partition import (
     AlterPartitionBrokerState,
     AlterPartitionPartition,
@@ -45,7 +45,7 @@ from odradek.protocol.messages.alter_partition import (
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.tasks import Tasks
 
-__all__ = ["MAX_CHANGES", "IsrRequests"]
+__all__ = ["MAX_CHANGES", "IsrLink", "IsrRequests"]
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,25 @@ _CONFLICTS: Final = frozenset(
 )
 
 
+class IsrLink(Protocol):
+    """The way to the controller; `ControllerLink` is one."""
+
+    @property
+    def versions(self) -> InterBrokerVersions:
+        """The versions that brokers of this cluster speak."""
+        ...
+
+    async def alter_partition(
+        self, message: AlterPartitionRequest, version: int
+    ) -> AlterPartitionResponse:
+        """Requests other ISRs.
+
+        Raises:
+            ApiError: The controller was not reached, or its answer is lost.
+        """
+        ...
+
+
 class _Waiting(NamedTuple):
     state: LeaderAndIsr
     broker_epochs: Mapping[int, int]
@@ -90,7 +109,7 @@ class IsrRequests:
     def __init__(
         self,
         broker_id: int,
-        link: ControllerLink,
+        link: IsrLink,
         *,
         broker_epoch: Callable[[], int],
         topic_id: Callable[[str], uuid.UUID | None],

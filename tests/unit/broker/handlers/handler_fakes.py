@@ -4,12 +4,12 @@ import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from random import Random
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from odradek.broker.config import TopicConfigs, load_broker_settings
 from odradek.broker.context import BrokerContext
 from odradek.broker.metadata_waiter import MetadataWaiter
+from odradek.broker.peers.controller_services import ControllerServices
 from odradek.broker.quotas.client_quotas import ClientQuotas
 from odradek.broker.settings.log_levels import LogLevels
 from odradek.errors import ApiError, ErrorCode
@@ -26,7 +26,8 @@ from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, ConfigSet
 from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.delta import ClusterDelta, ClusterMembership
 from odradek.metadata.image import ConfigResource, LiveBroker, PartitionState, QuotaEntity
-from odradek.metadata.ports import AlterIsrOutcome, IsrConflict, ProducerIds
+from odradek.metadata.isr_requests import IsrResult, WantedIsr
+from odradek.metadata.ports import NO_EPOCHS, AlterIsrOutcome, IsrConflict, ProducerIds
 from odradek.metrics import MetricRegistry
 from odradek.model import (
     LEADER_DURING_DELETE,
@@ -135,6 +136,7 @@ class FakeController:
         self.deleting: set[str] = set()
         self.elections: dict[TopicPartition, ElectionOutcome] = {}
         self.moves: dict[TopicPartition, ReplicaAssignment] = {}
+        self.isr_results: list[IsrResult] = []
 
     def _note(self, name: str, argument: Any) -> None:
         self.calls.append((name, argument))
@@ -180,6 +182,21 @@ class FakeController:
             )
             for topic in topics
         ]
+
+    async def alter_isrs(
+        self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> list[IsrResult]:
+        self._note("alter isrs", (broker_id, broker_epoch, list(wanted)))
+        return self.isr_results
+
+    async def controlled_shutdown(
+        self, broker_id: int, broker_epoch: int
+    ) -> frozenset[TopicPartition]:
+        self._note("shutdown", (broker_id, broker_epoch))
+        return frozenset(self.moves)
+
+    def check_registration(self, broker_id: int, broker_epoch: int) -> None:
+        self._note("check", (broker_id, broker_epoch))
 
     async def elect_leaders(
         self, partitions: Sequence[TopicPartition] | None, election_type: ElectionType
@@ -259,7 +276,7 @@ class FakeControllerPort:
         state: LeaderAndIsr,
         *,
         controller_epoch: int,
-        broker_epochs: Mapping[int, int] = MappingProxyType({}),
+        broker_epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> AlterIsrOutcome:
         return IsrConflict()
 
@@ -357,6 +374,7 @@ class BrokerFixture:
             compression_type=lambda _topic: "producer",
             controller=self.controller,
             controller_port=self.port,
+            controller_services=ControllerServices(self.controller, self._take_producer_ids),
             control=self._obey,
             peer_listeners=frozenset({LISTENER}),
             metadata_waiter=self.waiter,
@@ -371,6 +389,9 @@ class BrokerFixture:
         )
         if is_published:
             self.publish_brokers(BROKER_ID)
+
+    async def _take_producer_ids(self, broker_id: int) -> ProducerIds:
+        return ProducerIds(broker_id * 1000, broker_id * 1000 + 999)
 
     async def _obey(self, request: ControlRequest) -> ControlResponse:
         self.obeyed.append(request)

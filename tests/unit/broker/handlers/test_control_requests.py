@@ -9,6 +9,7 @@ from odradek.broker.dispatch import HANDLERS
 from odradek.errors import ErrorCode, SessionExpired
 from odradek.network.request import CloseConnectionResponse
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import encode_message
 from odradek.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -47,8 +48,8 @@ def leader_and_isr() -> LeaderAndIsrRequest:
     )
 
 
-def leader_and_isr_answer(topic_name: str = "t") -> LeaderAndIsrResponse:
-    error = LeaderAndIsrPartitionError(topic_name=topic_name, partition_index=3, error_code=56)
+def leader_and_isr_answer() -> LeaderAndIsrResponse:
+    error = LeaderAndIsrPartitionError(topic_name="t", partition_index=3, error_code=56)
     return LeaderAndIsrResponse(
         error_code=0, topics=[LeaderAndIsrTopicError(topic_id=ID, partition_errors=[error])]
     )
@@ -101,8 +102,10 @@ def test_a_role_is_taken_as_the_controller_orders_it() -> None:
     broker.control_answer = leader_and_isr_answer()
     key = ApiKey.LEADER_AND_ISR
     told = broker.ask(HANDLERS[key], key, leader_and_isr(), 7, LeaderAndIsrResponse)
-    assert broker.obeyed == [leader_and_isr()]
-    assert told == leader_and_isr_answer(topic_name="")  # The id stands for the name.
+    [obeyed] = broker.obeyed
+    assert isinstance(obeyed, LeaderAndIsrRequest)
+    assert encode_message(obeyed, 7) == encode_message(leader_and_isr(), 7)
+    assert encode_message(told, 7) == encode_message(leader_and_isr_answer(), 7)
     assert broker.throttled == []
 
 
