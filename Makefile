@@ -57,6 +57,7 @@ demo: $(READY) ## a broker, a million messages, a kill and the recovery; then a 
 test: $(READY) ## all checks and all tests, and once more with everything compiled; what CI runs
 	@scripts/kafka || echo "test: no Apache Kafka here, the tests that need it will be skipped"
 	@scripts/spark-connector || echo "test: no Kafka connector of Spark here, the tests that need it will be skipped"
+	@scripts/debian-packages zookeeper || echo "test: no ZooKeeper here, the tests that need it will be skipped"
 	@scripts/debian-packages postgresql || echo "test: no PostgreSQL here, the tests that need it will be skipped"
 	@$(MAKE) -j 2 --output-sync=target $(if $(IS_COMPILABLE),compiled) types lint imports
 	@$(MAKE) -j 2 --output-sync=target test-spark test-others
