@@ -68,6 +68,7 @@ def take_turns(
     prepare: Prepare,
     *,
     slices_at_least: int,
+    slices_at_most: int = _MAX_WARM_UP_SLICES,
     settings: Mapping[str, str] | None = None,
     settles_by: tuple[str, ...] = ("cpu_us",),
 ) -> Samples:
@@ -77,10 +78,12 @@ def take_turns(
         run: which servers, and how thoroughly.
         prepare: makes a server ready and returns the load.
         slices_at_least: how many slices warm a server up at the least.
+        slices_at_most: after how many a server is measured, settled or not.
         settings: of every server.
         settles_by: the figures that have to agree.
     """
     samples = Samples()
+    slices_at_most = max(slices_at_most, slices_at_least)
     with contextlib.ExitStack() as stack:
         loads = {
             name: prepare(stack.enter_context(start(settings)))
@@ -90,7 +93,7 @@ def take_turns(
             slices = [load()]
             samples.warm_up[name] = slices
             while not run.is_quick and not _is_warm(slices, slices_at_least, settles_by):
-                if len(slices) >= max(_MAX_WARM_UP_SLICES, 2 * slices_at_least):
+                if len(slices) >= slices_at_most:
                     samples.unsettled.append(name)
                     break
                 slices.append(load())

@@ -12,7 +12,12 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message, parse_message
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.fetch_request import FetchView, parse_fetch_request
-from odradek.protocol.hot.fetch_response import FetchPartitionResult, encode_fetch_response_chunks
+from odradek.protocol.hot.fetch_response import (
+    FetchPartitionResult,
+    encode_fetch_response_chunks,
+    encode_fetch_start,
+    encode_fetch_topics,
+)
 from odradek.protocol.hot.heartbeat import (
     HeartbeatView,
     encode_heartbeat_answer,
@@ -452,6 +457,48 @@ def test_fetch_response(version: int) -> None:
         given_records = [each.records for _, results in topics for each in results if each.records]
         assert sent == given_records
         assert all(chunks)
+
+    writes_the_same()
+
+
+@pytest.mark.parametrize("version", range(7, 19))
+def test_fetch_response_in_two_parts(version: int) -> None:
+    """The start of each consumer, and the topics that they share, are the whole answer."""
+
+    @EXAMPLES
+    @given(messages(fetch.FetchResponse, version))
+    def writes_the_same(message: fetch.FetchResponse) -> None:
+        results = [
+            (
+                topic.topic_id if version >= 13 else topic.topic,
+                [
+                    each._replace(records=None if each.records is None else bytes(data.records))
+                    for data in topic.partitions
+                    if (each := fetch_result(data)) is not None
+                ],
+            )
+            for topic in message.responses
+        ]
+        shared = encode_fetch_topics(version, results)
+        if shared is None:
+            assert version >= 12, "only tags are written each time"
+            return
+        start = encode_fetch_start(
+            version,
+            7,
+            throttle_time_ms=message.throttle_time_ms,
+            error_code=message.error_code,
+            session_id=message.session_id,
+        )
+        chunks, _ = encode_fetch_response_chunks(
+            version,
+            results,
+            throttle_time_ms=message.throttle_time_ms,
+            error_code=message.error_code,
+            session_id=message.session_id,
+        )
+        whole = encode_response_header(ApiKey.FETCH, version, 7) + b"".join(chunks)  # type: ignore[arg-type]
+        assert start + shared == whole
 
     writes_the_same()
 

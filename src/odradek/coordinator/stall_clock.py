@@ -12,13 +12,14 @@ machine's, and a session that would have ended at 15 000 has 4 500 left.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from odradek.clock import Clock
+from odradek.clock import PreciseClock
 
 __all__ = ["StallClock"]
 
 TICK_MS: Final = 500
 TOLERANCE_MS: Final = 1_000
 _NEVER: Final = 1 << 62
+_NS_PER_MS: Final = 1_000_000
 
 
 class Handle(Protocol):
@@ -37,17 +38,17 @@ class StallClock:
     """
 
     __slots__ = (
-        "_call_later", "_clock", "_due_ms", "_handle", "_monotonic_ms", "_stalled_ms", "is_needed",
+        "_call_later", "_clock", "_due_ms", "_handle", "_monotonic_ns", "_stalled_ms", "is_needed",
     )  # fmt: skip
 
     def __init__(
         self,
-        clock: Clock,
+        clock: PreciseClock,
         call_later: Callable[[float, Callable[[], None]], Handle],
         is_needed: Callable[[], bool] = lambda: True,
     ) -> None:
         self._clock = clock
-        self._monotonic_ms = clock.monotonic_ms
+        self._monotonic_ns = clock.monotonic_ns
         self._call_later = call_later
         self.is_needed = is_needed
         self._handle: Handle | None = None
@@ -63,7 +64,7 @@ class StallClock:
         return self._clock.now_ms()
 
     def monotonic_ms(self) -> int:
-        now_ms = self._monotonic_ms()
+        now_ms = self._monotonic_ns() // _NS_PER_MS
         late_ms = now_ms - self._due_ms
         if late_ms > TOLERANCE_MS:
             self._stalled_ms += late_ms
@@ -73,7 +74,7 @@ class StallClock:
     def watch(self) -> None:
         """Starts to tick, because a deadline is pending."""
         if self._handle is None:
-            self._due_ms = self._monotonic_ms() + TICK_MS
+            self._due_ms = self._monotonic_ns() // _NS_PER_MS + TICK_MS
             self._handle = self._call_later(TICK_MS / 1000, self._tick)
 
     def stop(self) -> None:

@@ -116,25 +116,34 @@ class Histogram:
 
     Example: at 10 000 values a second the reservoir stands for about 10 000 / 0.015 = 670 000
     values, so q is about 1028 / 670 000, and of a batch of 1024 one or two get in.
+
+    Args:
+        divisor: The values that are given are larger than those that are shown by this factor, as
+            nanoseconds are to milliseconds: only what is shown is divided, not each value.
     """
 
     __slots__ = (
         "_batch",
         "_clock",
         "_count",
+        "_divisor",
         "_max",
         "_min",
         "_random",
         "_reservoir",
         "_start_ms",
         "_total",
+        "_zeros",
     )
 
-    def __init__(self, clock: Clock, random: Random) -> None:
+    def __init__(self, clock: Clock, random: Random, divisor: float = 1) -> None:
         self._clock = clock
         self._random = random
+        self._divisor = divisor
         self._start_ms = clock.monotonic_ms()
+        # Values that wait to be merged: those of the list, and so many zeros.
         self._batch: list[float] = []
+        self._zeros = 0
         # Heap of (priority, value), lowest priority first.
         self._reservoir: list[tuple[float, float]] = []
         # Exact figures of everything merged so far.
@@ -155,9 +164,15 @@ class Histogram:
         if len(self._batch) >= BATCH_SIZE:
             self._merge()
 
+    def add_zeros(self, count: int) -> None:
+        """Takes in so many zeros, at the cost of one."""
+        self._zeros += count
+        if self._zeros >= BATCH_SIZE:
+            self._merge()
+
     @property
     def count(self) -> int:
-        return self._count + len(self._batch)
+        return self._count + len(self._batch) + self._zeros
 
     def snapshot(self) -> Snapshot:
         self._merge()
@@ -172,29 +187,42 @@ class Histogram:
 
     def _merge(self) -> None:
         batch, self._batch = self._batch, []
-        if not batch:
+        zeros, self._zeros = self._zeros, 0
+        size = len(batch)
+        if not size and not zeros:
             return
-        self._count += len(batch)
-        self._total += sum(batch)
-        self._min = min(self._min, min(batch))
-        self._max = max(self._max, max(batch))
+        divisor = self._divisor
+        self._count += size + zeros
+        if size:
+            self._total += sum(batch) / divisor
+            self._min = min(self._min, min(batch) / divisor)
+            self._max = max(self._max, max(batch) / divisor)
+        if zeros:
+            self._min = min(self._min, 0.0)
+            self._max = max(self._max, 0.0)
 
         reservoir = self._reservoir
         exponential = self._random.expovariate
         base = DECAY_PER_S * (self._clock.monotonic_ms() - self._start_ms) / 1000
-        room = RESERVOIR_SIZE - len(reservoir)
-        if room > 0:
-            reservoir += [(base + exponential(1.0), value) for value in batch[:room]]
+        room = max(RESERVOIR_SIZE - len(reservoir), 0)
+        if room:
+            first = batch[:room]
+            reservoir += [(base + exponential(1.0), value / divisor) for value in first]
+            reservoir += [
+                (base + exponential(1.0), 0.0) for _ in range(min(room - len(first), zeros))
+            ]
             heapq.heapify(reservoir)
-        index = max(room, 0)
-        while index < len(batch):
+        # The zeros count as if they stood behind the list.
+        index = room
+        while index < size + zeros:
             excess = max(reservoir[0][0] - base, 0.0)
             if excess > 0:
                 # Exponential over a geometric's rate, rounded down, is geometric.
                 index += int(exponential(1.0) / -math.log1p(-math.exp(-excess)))
-                if index >= len(batch):
+                if index >= size + zeros:
                     break
-            heapq.heapreplace(reservoir, (base + excess + exponential(1.0), batch[index]))
+            value = batch[index] / divisor if index < size else 0.0
+            heapq.heapreplace(reservoir, (base + excess + exponential(1.0), value))
             index += 1
 
 

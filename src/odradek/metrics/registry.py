@@ -125,8 +125,11 @@ class MetricRegistry:
     def meter(self, name: MetricName, doc: str = "") -> Meter:
         return self._get_or_make(name, Meter, lambda: Meter(self._clock), doc)
 
-    def histogram(self, name: MetricName, doc: str = "") -> Histogram:
-        return self._get_or_make(name, Histogram, lambda: Histogram(self._clock, self._random), doc)
+    def histogram(self, name: MetricName, doc: str = "", *, divisor: float = 1) -> Histogram:
+        """The histogram of that name; it shows values divided by `divisor`."""
+        return self._get_or_make(
+            name, Histogram, lambda: Histogram(self._clock, self._random, divisor), doc
+        )
 
     def timer(self, name: MetricName, doc: str = "") -> Timer:
         return self._get_or_make(name, Timer, lambda: Timer(self._clock, self._random), doc)
@@ -274,6 +277,10 @@ class MetricGroup:
 
     def histogram(self, name: str, doc: str = "", /, **tags: str) -> Histogram:
         return self._registry.histogram(self._name(name, tags), doc)
+
+    def times_ms(self, name: str, doc: str = "", /, **tags: str) -> Histogram:
+        """A histogram that is given nanoseconds and shows milliseconds."""
+        return self._registry.histogram(self._name(name, tags), doc, divisor=1_000_000)
 
     def timer(self, name: str, doc: str = "", /, **tags: str) -> Timer:
         return self._registry.timer(self._name(name, tags), doc)

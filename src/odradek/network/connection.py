@@ -19,7 +19,8 @@ all answers in one write. Rules:
    Until then nothing is sent: answers stay in order, and others are served.
 7. Small answers leave when every connection of the wake-up has been served. Each of them wakes its
    reader, and a reader that is awake already costs a fraction: one process with fifty connections
-   is woken once instead of fifty times.
+   is woken once instead of fifty times. Answers that leave together are counted when the last of
+   them has left, and no peer waits for that.
 8. Requests that were sent ahead are served for `SLICE_NS` in one turn of the loop. The others stay
    in the buffer and the connection is not read until the next turn, so that a peer that sends
    thousands of small requests at once keeps no other peer waiting (02 section 12).
@@ -63,7 +64,7 @@ from odradek.network.request import (
 from odradek.network.send_queue import SendQueue, TruncatedFileError
 from odradek.network.streams import ByteStream
 from odradek.network.transport import TlsTransport, Transport
-from odradek.protocol.headers import parse_request_header
+from odradek.protocol.headers import RequestHeaderReader
 from odradek.purgatory.timer import TimerCall
 
 __all__ = ["MAX_QUEUED_BYTES", "MAX_QUEUED_FILES", "SLICE_NS", "Connection"]
@@ -97,6 +98,7 @@ class Connection:
         "_authenticator",
         "_busy",
         "_deadline",
+        "_headers",
         "_host",
         "_is_behind",
         "_is_draining",
@@ -160,6 +162,7 @@ class Connection:
             self._authenticator = security.authenticator(context)
             max_frame_bytes = min(max_frame_bytes, self._authenticator.max_frame_bytes)
         self._receive_buffer = ReceiveBuffer(max_frame_bytes, host.pool)
+        self._headers = RequestHeaderReader()
         self._is_pool_bounded = host.pool.is_bounded
         self._send_queue = SendQueue(host.read_ahead.pages)
         self._reading: ReadAheadJob | None = None  # Of what the send queue has to send next.
@@ -315,7 +318,7 @@ class Connection:
             if self._authenticator is not None:
                 self._authenticate(self._authenticator, payload)
                 continue
-            header, body_offset = parse_request_header(payload)
+            header, body_offset = self._headers.read(payload)
             request = Request(self, header, payload, body_offset, now_ns)
             self._mute_state = WHILE_HANDLING
             response = self.channel.submit(request)
@@ -432,7 +435,11 @@ class Connection:
             else:
                 is_empty = self._transport.flush(queue)
             if queue.sent_bytes != before:
-                self._sent(queue.sent_bytes)
+                sent = self._host.sent
+                if sent is None:
+                    self.count_sent(self._now_ns())
+                else:
+                    sent.append(self)
             if not is_empty:
                 if queue.cold is None:
                     self._watch.watch_writes(self.on_writable)
@@ -460,15 +467,17 @@ class Connection:
 
         self._reading = self._host.read_ahead.start(cold.fd, cold.position, count, go_on)
 
-    def _sent(self, sent_bytes: int) -> None:
-        now_ns = self._now_ns()
+    def count_sent(self, now_ns: int) -> None:
+        """Counts the requests whose answers the kernel has taken by now, the last one just now."""
+        if self.is_closed:
+            return  # They were counted then.
         if now_ns - self.last_active_ns > _TOUCH_AFTER_NS:
             self._host.touch(self, now_ns)
+        sent_bytes = self._send_queue.sent_bytes
         unsent = self._unsent
-        metrics = self._metrics
         while unsent and unsent[0].end_bytes <= sent_bytes:
             response = unsent.popleft()
-            metrics.request_done(response.request, now_ns)
+            self._metrics.request_done(response.request, now_ns)
             if response.on_complete is not None:
                 response.on_complete()
 
@@ -586,9 +595,11 @@ class Connection:
         self._host.pool.forget(self._resume)
         self._receive_buffer.close()
         self._send_queue.clear()
-        for response in self._unsent:
+        unsent, self._unsent = self._unsent, deque()
+        for response in unsent:
             self._metrics.request_done(response.request, now_ns)
-        self._unsent.clear()
+            if response.end_bytes <= self._send_queue.sent_bytes and response.on_complete:
+                response.on_complete()
         request, self._request = self._request, None
         self._host.forget(self)
         if logger.isEnabledFor(cause.level) and self._host.may_log(cause.name, now_ns):

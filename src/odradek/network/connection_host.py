@@ -54,6 +54,8 @@ class ConnectionHost(Protocol):
     read_ahead: ReadAhead
     now_ns: Callable[[], int]
     failed_authentication_delay_ms: int
+    # While answers to many connections leave: the connections whose answers are to be counted.
+    sent: "list[Connection] | None"
     # Moves bytes through a stream that is not encrypted.
     plain_transport: Callable[[ByteStream], Transport]
 

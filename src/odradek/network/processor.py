@@ -112,6 +112,7 @@ class Processor:
         self._sweep: TimerCall | None = None
         # Connections with answers that leave at the end of the wake-up.
         self._unflushed: list[Connection] = []
+        self.sent: list[Connection] | None = None
         self._log_window: dict[str, tuple[int, int]] = {}  # By cause: second, lines in it.
         # Connections by the software that their peers say they are; each is counted once at most.
         self.clients: Counter[ClientInformation] = Counter()
@@ -167,12 +168,15 @@ class Processor:
         if self._new_connections:
             self._take_over()
         responses = self._responses
-        for _ in range(len(responses)):
-            response = responses.popleft()
-            try:
-                response.request.connection.complete(response)
-            except Exception:  # the border between connections
-                logger.exception("The answer to %s could not be given", response.request)
+        if responses:
+            self.sent = []
+            for _ in range(len(responses)):
+                response = responses.popleft()
+                try:
+                    response.request.connection.complete(response)
+                except Exception:  # the border between connections
+                    logger.exception("The answer to %s could not be given", response.request)
+            self._count_sent()
         if responses:  # Came meanwhile.
             self._request_turn()
         if self._connections and self._quotas.is_exceeded(self._endpoint.listener):
@@ -195,12 +199,22 @@ class Processor:
     def _flush_all(self) -> None:
         started_ns = self.now_ns()
         unflushed, self._unflushed = self._unflushed, []
+        self.sent = []
         for connection in unflushed:
             try:
                 connection.flush()
             except Exception as error:  # noqa: BLE001 - the border between connections
                 self._fail(connection, error)
+        self._count_sent()
         self.busy.count += self.now_ns() - started_ns
+
+    def _count_sent(self) -> None:
+        """Counts the answers that have left together, at the time when the last of them did."""
+        sent, self.sent = self.sent, None
+        if sent:
+            now_ns = self.now_ns()
+            for connection in sent:
+                connection.count_sent(now_ns)
 
     def _fail(self, connection: Connection, error: Exception) -> None:
         try:

@@ -221,11 +221,18 @@ class RequestChannel:
         if request is self._running:
             self._answered = response
             return
+        if request.on_abandoned is not None:
+            # It leads back to the request, mostly: without the cycle both are freed at once.
+            request.on_abandoned = None
         now_ns = self._now_ns()
         request.response_complete_ns = now_ns
         if request.api_local_complete_ns < 0:
             request.api_local_complete_ns = now_ns
-        self._route(response)
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(_ROUTED[type(response)], request)
+        processor = self._processors.get(request.connection.processor_id)
+        if processor is not None:
+            processor.enqueue_response(response)
 
     def resize(self, slots: int) -> None:
         """Changes how many handlers may be suspended; suspended handlers finish undisturbed."""
@@ -278,13 +285,6 @@ class RequestChannel:
             self.send_response(response)
         elif request.api_local_complete_ns < 0:
             request.api_local_complete_ns = self._now_ns()
-
-    def _route(self, response: Response) -> None:
-        if logger.isEnabledFor(logging.DEBUG):
-            logger.debug(_ROUTED[type(response)], response.request)
-        processor = self._processors.get(response.request.connection.processor_id)
-        if processor is not None:
-            processor.enqueue_response(response)
 
     def _fold_later(self) -> None:
         self._timer.add(TimerCall(_FOLD_AFTER_MS, self.metrics.fold))

@@ -14,13 +14,14 @@ A stamp that was never set counts as response complete, a negative time as 0; th
 to the total.
 
 Counting is on the path of every request, and ten histograms each cost microseconds. So a finished
-request only leaves its stamps in a list; the list is folded into the histograms when it is long, or
-a second after its first entry, or before the histograms are read. A request that waited for
+request only leaves its times in lists; the lists are folded into the histograms when they are long,
+or a second after their first entry, or before the histograms are read. A request that waited for
 nothing, as most, leaves three numbers: all its other times are 0. One that was parked once, and had
-no slot, throttle or conversion, leaves five.
+no slot, throttle or conversion, leaves five. Of any other request all stamps are kept.
 """
 
 from collections.abc import Callable, Sequence
+from operator import add
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.errors import ErrorCode
@@ -30,7 +31,6 @@ from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 
 __all__ = ["RequestMetrics", "RequestTimes", "api_name"]
 
-_NS_PER_MS: Final = 1_000_000
 _CONVERTING_APIS: Final = ("Produce", "Fetch", "FetchConsumer", "FetchFollower")
 
 
@@ -45,25 +45,16 @@ def api_name(api_key: ApiKey) -> str:
 Stamps: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
-# A finished request that waited for nothing: nanoseconds in the handler, nanoseconds until it was
-# handed to the kernel, bytes of its body.
-Brief: TypeAlias = tuple[int, int, int]
-
-# A finished request that was parked once: nanoseconds in the handler, parked, until its connection
-# took the answer up, and until that was handed to the kernel; bytes of its body.
-Parked: TypeAlias = tuple[int, int, int, int, int]
-
-
 class RequestTimes(NamedTuple):
-    """The parts of many requests' times, in milliseconds: one column per histogram."""
+    """The parts of many requests' times, in nanoseconds: one column per histogram."""
 
-    request_queue_ms: list[float]
-    local_ms: list[float]
-    remote_ms: list[float]
-    throttle_ms: list[float]
-    response_queue_ms: list[float]
-    response_send_ms: list[float]
-    total_ms: list[float]
+    request_queue_ns: list[int]
+    local_ns: list[int]
+    remote_ns: list[int]
+    throttle_ns: list[int]
+    response_queue_ns: list[int]
+    response_send_ns: list[int]
+    total_ns: list[int]
 
     @classmethod
     def of(cls, pending: Sequence[Stamps]) -> "RequestTimes":
@@ -75,13 +66,13 @@ class RequestTimes(NamedTuple):
         remote = _or_else(remote, complete)
         response_dequeue = _or_else(response_dequeue, complete)
         return cls(
-            _elapsed_ms(start, dequeue),
-            _elapsed_ms(dequeue, local),
-            _elapsed_ms(local, remote),
-            _elapsed_ms(remote, complete),
-            _elapsed_ms(complete, response_dequeue),
-            _elapsed_ms(response_dequeue, end),
-            _elapsed_ms(start, end),
+            _elapsed_ns(start, dequeue),
+            _elapsed_ns(dequeue, local),
+            _elapsed_ns(local, remote),
+            _elapsed_ns(remote, complete),
+            _elapsed_ns(complete, response_dequeue),
+            _elapsed_ns(response_dequeue, end),
+            _elapsed_ns(start, end),
         )
 
 
@@ -94,25 +85,29 @@ def _or_else(stamps: tuple[int, ...], otherwise: tuple[int, ...]) -> tuple[int, 
     )
 
 
-def _elapsed_ms(begun: tuple[int, ...], ended: tuple[int, ...]) -> list[float]:
-    if begun == ended:  # As most: a request that nothing was waited for has three times, not seven.
-        return [0.0] * len(begun)
-    return [
-        (end - begin) / _NS_PER_MS if end > begin else 0.0
-        for begin, end in zip(begun, ended, strict=True)
-    ]
+def _elapsed_ns(begun: tuple[int, ...], ended: tuple[int, ...]) -> list[int]:
+    return [max(end - begin, 0) for begin, end in zip(begun, ended, strict=True)]
 
 
 class _ApiMetrics:
-    """The instruments of one request name, and the stamps not folded into them yet."""
+    """The instruments of one request name, and what is not folded into them yet.
+
+    Args:
+        parent: Whose requests these are, too: they are counted under both names.
+    """
 
     __slots__ = (
         "_conversions",
+        "_parent",
         "_request_bytes",
         "_temporary_memory",
         "_times",
-        "parked",
+        "local_ns",
         "pending",
+        "queued_ns",
+        "remote_ns",
+        "sending_ns",
+        "size",
     )
 
     _TIME_NAMES = (
@@ -125,80 +120,110 @@ class _ApiMetrics:
         "TotalTimeMs",
     )
 
-    def __init__(self, registry: MetricRegistry, name: str) -> None:
+    def __init__(
+        self, registry: MetricRegistry, name: str, parent: "_ApiMetrics | None" = None
+    ) -> None:
         group = registry.group("kafka.network", "RequestMetrics", request=name)
         self.pending: list[Stamps] = []
-        self.parked: list[Parked] = []
-        self._times = tuple(group.histogram(time_name) for time_name in self._TIME_NAMES)
+        # Of requests that were parked once: nanoseconds in the handler, parked, until the
+        # connection took the answer up, and until that was handed to the kernel; bytes of the body.
+        self.local_ns: list[int] = []
+        self.remote_ns: list[int] = []
+        self.queued_ns: list[int] = []
+        self.sending_ns: list[int] = []
+        self.size: list[int] = []
+        self._parent = parent
+        self._times = tuple(group.times_ms(time_name) for time_name in self._TIME_NAMES)
         self._request_bytes = group.histogram("RequestBytes")
         self._conversions: Histogram | None = None
         self._temporary_memory: Histogram | None = None
         if name in _CONVERTING_APIS:
-            self._conversions = group.histogram("MessageConversionsTimeMs")
+            self._conversions = group.times_ms("MessageConversionsTimeMs")
             self._temporary_memory = group.histogram("TemporaryMemoryBytes")
 
     def fold(self) -> None:
+        """Counts requests of which all stamps are kept."""
         pending, self.pending = self.pending, []
+        if self._parent is not None:
+            self._parent.count(pending)
+        self.count(pending)
+
+    def count(self, pending: Sequence[Stamps]) -> None:
+        """Counts requests by their stamps."""
         for histogram, values in zip(self._times, RequestTimes.of(pending), strict=True):
             histogram.update_all(values)
         self._request_bytes.update_all([stamps[7] for stamps in pending])
         if self._conversions is not None and self._temporary_memory is not None:
-            self._conversions.update_all([stamps[8] / _NS_PER_MS for stamps in pending])
+            self._conversions.update_all([stamps[8] for stamps in pending])
             self._temporary_memory.update_all([stamps[9] for stamps in pending])
 
-    def fold_brief(self, pending: list[Brief]) -> None:
+    def count_brief(self, local_ns: list[int], sending_ns: list[int], size: list[int]) -> None:
         """Counts requests that waited for nothing."""
-        local, sending, size = zip(*pending, strict=True)
-        local_ms, send_ms = _in_ms(local), _in_ms(sending)
-        nothing = [0.0] * len(pending)
+        nothing = len(size)
         queue_time, local_time, remote, throttle, response_queue, response_send, total = self._times
-        for histogram in (queue_time, remote, throttle, response_queue):
-            histogram.update_all(nothing)
-        local_time.update_all(local_ms)
-        response_send.update_all(send_ms)
-        total.update_all([a + b for a, b in zip(local_ms, send_ms, strict=True)])
+        queue_time.add_zeros(nothing)
+        local_time.update_all(local_ns)
+        remote.add_zeros(nothing)
+        throttle.add_zeros(nothing)
+        response_queue.add_zeros(nothing)
+        response_send.update_all(sending_ns)
+        total.update_all(list(map(add, local_ns, sending_ns)))
         self._request_bytes.update_all(size)
-        self._had_no_conversions(len(size))
+        self._had_no_conversions(nothing)
 
     def fold_parked(self) -> None:
         """Counts requests that were parked once."""
-        parked, self.parked = self.parked, []
-        local, remote, queued, sending, size = zip(*parked, strict=True)
-        parts = (_in_ms(local), _in_ms(remote), _in_ms(queued), _in_ms(sending))
-        nothing = [0.0] * len(parked)
-        queue_time, local_time, remote_time, throttle, response_queue, response_send, total = (
-            self._times
-        )
-        queue_time.update_all(nothing)
-        throttle.update_all(nothing)
-        for histogram, values in zip(
-            (local_time, remote_time, response_queue, response_send), parts, strict=True
-        ):
-            histogram.update_all(values)
-        total.update_all([a + b + c + d for a, b, c, d in zip(*parts, strict=True)])
+        local_ns, self.local_ns = self.local_ns, []
+        remote_ns, self.remote_ns = self.remote_ns, []
+        queued_ns, self.queued_ns = self.queued_ns, []
+        sending_ns, self.sending_ns = self.sending_ns, []
+        size, self.size = self.size, []
+        total_ns = list(map(add, map(add, local_ns, remote_ns), map(add, queued_ns, sending_ns)))
+        if self._parent is not None:
+            self._parent.count_parked(local_ns, remote_ns, queued_ns, sending_ns, total_ns, size)
+        self.count_parked(local_ns, remote_ns, queued_ns, sending_ns, total_ns, size)
+
+    def count_parked(
+        self,
+        local_ns: list[int],
+        remote_ns: list[int],
+        queued_ns: list[int],
+        sending_ns: list[int],
+        total_ns: list[int],
+        size: list[int],
+    ) -> None:
+        """Counts requests that were parked once, by the parts of their times."""
+        queue_time, local_time, remote, throttle, response_queue, response_send, total = self._times
+        queue_time.add_zeros(len(size))
+        local_time.update_all(local_ns)
+        remote.update_all(remote_ns)
+        throttle.add_zeros(len(size))
+        response_queue.update_all(queued_ns)
+        response_send.update_all(sending_ns)
+        total.update_all(total_ns)
         self._request_bytes.update_all(size)
         self._had_no_conversions(len(size))
 
     def _had_no_conversions(self, count: int) -> None:
         if self._conversions is not None and self._temporary_memory is not None:
-            self._conversions.update_all([0.0] * count)
-            self._temporary_memory.update_all([0] * count)
-
-
-def _in_ms(times_ns: tuple[int, ...]) -> list[float]:
-    return [ns / _NS_PER_MS if ns > 0 else 0.0 for ns in times_ns]
+            self._conversions.add_zeros(count)
+            self._temporary_memory.add_zeros(count)
 
 
 class _VersionMetrics:
     """The counts of one version of an API."""
 
-    __slots__ = ("api", "api_key", "brief", "meter", "success_count")
+    __slots__ = ("api", "api_key", "local_ns", "meter", "sending_ns", "size", "success_count")
 
     def __init__(self, api_key: ApiKey, meter: Meter, api: _ApiMetrics) -> None:
         self.api_key = api_key
         self.meter = meter
         self.api = api
-        self.brief: list[Brief] = []  # Waited for nothing, and is not counted yet.
+        # Of requests that waited for nothing, and are not counted yet: nanoseconds in the handler,
+        # nanoseconds until the answer was handed to the kernel, bytes of the body.
+        self.local_ns: list[int] = []
+        self.sending_ns: list[int] = []
+        self.size: list[int] = []
         self.success_count = 0  # Of these and their one error code, NONE.
 
 
@@ -229,30 +254,39 @@ class RequestMetrics:
             self._fold_later()
         if request.is_answered_at_once and request.metrics_name is None:
             complete_ns = request.response_complete_ns
-            brief = version.brief
-            brief.append(
-                (
-                    complete_ns - request.start_ns,
-                    end_ns - complete_ns,
-                    len(request.payload) - request.body_offset,
-                )
-            )
+            version.local_ns.append(complete_ns - request.start_ns)
+            version.sending_ns.append(end_ns - complete_ns)
+            sizes = version.size
+            sizes.append(len(request.payload) - request.body_offset)
             if request.errors is ONE_SUCCESS:
                 version.success_count += 1
             elif request.errors is not None:
                 self._count_all_errors(request)
-            if len(brief) >= _MAX_PENDING:
+            if len(sizes) >= _MAX_PENDING:
                 self._fold_brief(version)
             return
         version.meter.count += 1
+        if request.errors is not None:
+            self._count_all_errors(request)
         api = version.api
+        if request.metrics_name is not None:
+            api = self._of_name(request.metrics_name, api)
         if (
             request.response_dequeue_ns >= 0
             and request.dequeue_ns == request.start_ns
             and request.api_remote_complete_ns < 0
             and not (request.message_conversions_ns or request.temporary_memory_bytes)
         ):
-            self._parked_request_done(request, api, end_ns)
+            local_ns, complete_ns = request.api_local_complete_ns, request.response_complete_ns
+            dequeued_ns = request.response_dequeue_ns
+            api.local_ns.append(local_ns - request.start_ns)
+            api.remote_ns.append(complete_ns - local_ns if complete_ns > local_ns else 0)
+            api.queued_ns.append(dequeued_ns - complete_ns)
+            api.sending_ns.append(end_ns - dequeued_ns)
+            sizes = api.size
+            sizes.append(len(request.payload) - request.body_offset)
+            if len(sizes) >= _MAX_PENDING:
+                api.fold_parked()
             return
         stamps = (
             request.start_ns,
@@ -269,37 +303,11 @@ class RequestMetrics:
         api.pending.append(stamps)
         if len(api.pending) >= _MAX_PENDING:
             api.fold()
-        self._count_all_errors(request)
-        if request.metrics_name is not None:
-            other = self._of_name(request.metrics_name)
-            other.pending.append(stamps)
-            if len(other.pending) >= _MAX_PENDING:
-                other.fold()
-
-    def _parked_request_done(self, request: Request, api: _ApiMetrics, end_ns: int) -> None:
-        local_ns, complete_ns = request.api_local_complete_ns, request.response_complete_ns
-        dequeued_ns = request.response_dequeue_ns
-        parked = (
-            local_ns - request.start_ns,
-            complete_ns - local_ns,
-            dequeued_ns - complete_ns,
-            end_ns - dequeued_ns,
-            len(request.payload) - request.body_offset,
-        )
-        api.parked.append(parked)
-        if len(api.parked) >= _MAX_PENDING:
-            api.fold_parked()
-        if request.errors is not None:
-            self._count_all_errors(request)
-        if request.metrics_name is not None:
-            other = self._of_name(request.metrics_name)
-            other.parked.append(parked)
-            if len(other.parked) >= _MAX_PENDING:
-                other.fold_parked()
 
     def _count_all_errors(self, request: Request) -> None:
-        if request.errors is not None:
-            for code, count in request.errors.items():
+        errors = request.errors
+        if errors is not None:
+            for code, count in errors.items():
                 self.count_errors(request.header.api_key, code, count)
 
     def fold(self) -> None:
@@ -309,18 +317,20 @@ class RequestMetrics:
 
     def _fold_all(self) -> None:
         for version in self._by_version.values():
-            if version.brief:
+            if version.size:
                 self._fold_brief(version)
         for api in self._by_name.values():
             if api.pending:
                 api.fold()
-            if api.parked:
+            if api.size:
                 api.fold_parked()
 
     def _fold_brief(self, version: _VersionMetrics) -> None:
-        brief, version.brief = version.brief, []
-        version.meter.count += len(brief)
-        version.api.fold_brief(brief)
+        local_ns, version.local_ns = version.local_ns, []
+        sending_ns, version.sending_ns = version.sending_ns, []
+        size, version.size = version.size, []
+        version.meter.count += len(size)
+        version.api.count_brief(local_ns, sending_ns, size)
         count, version.success_count = version.success_count, 0
         if count:
             self.count_errors(version.api_key, ErrorCode.NONE, count)
@@ -349,10 +359,10 @@ class RequestMetrics:
             self._by_version[int(api_key), version] = found
         return found
 
-    def _of_name(self, name: str) -> _ApiMetrics:
+    def _of_name(self, name: str, parent: _ApiMetrics | None = None) -> _ApiMetrics:
         found = self._by_name.get(name)
         if found is None:
-            found = self._by_name[name] = _ApiMetrics(self._registry, name)
+            found = self._by_name[name] = _ApiMetrics(self._registry, name, parent)
         return found
 
 

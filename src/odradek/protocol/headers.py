@@ -21,9 +21,11 @@ v1 goes with flexible versions, except that ApiVersions always has v0: a client 
 read the answer to a version that the broker does not know.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, final
+from typing import Final, cast, final
 
 from odradek.errors import DecodeError, UnsupportedRequestError
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey, is_flexible
@@ -37,6 +39,7 @@ from odradek.protocol.primitives import (
 
 __all__ = [
     "RequestHeader",
+    "RequestHeaderReader",
     "encode_request_header",
     "encode_response_header",
     "parse_request_header",
@@ -49,6 +52,8 @@ _FIXED: Final = Struct(">hhi")
 _FIXED_AND_CLIENT_ID_LENGTH: Final = Struct(">hhih")
 # The same with key and version as one number. A bound method: it is called for every request.
 _UNPACK_START: Final = Struct(">Iih").unpack_from
+# Longer client ids are parsed anew for each request.
+_MAX_KNOWN_BYTES: Final = 64
 _CORRELATION_ID: Final = Struct(">i")
 _CORRELATION_ID_NO_TAGS: Final = Struct(">ix")
 
@@ -152,6 +157,61 @@ def parse_request_header(payload: Buffer) -> tuple[RequestHeader, int]:
         return _short_header(payload)
     except UnicodeDecodeError as error:
         raise DecodeError("the client id of a request header is no UTF-8") from error
+
+
+class RequestHeaderReader:
+    """Reads the headers of the requests of one connection, as `parse_request_header` does.
+
+    A client sends the same client id with every request. So the layout of the last header is
+    expected again, and one `unpack` finds everything; any other header is parsed.
+    """
+
+    __slots__ = ("_client_bytes", "_client_id", "_length", "_unpack")
+
+    def __init__(self) -> None:
+        # Of the last request.
+        self._length = 0
+        self._client_bytes = b""
+        self._client_id = ""
+        self._unpack = _unpack_known(0)
+
+    def read(self, payload: Buffer) -> tuple[RequestHeader, int]:
+        """Reads the next header; returns it and where the body begins.
+
+        Raises:
+            UnsupportedRequestError: The key or the version is not served; no answer is possible.
+            DecodeError: The bytes are not a request header.
+        """
+        expected = self._length
+        if len(payload) > 10 + expected:
+            key_and_version, correlation_id, length, client_bytes, tag_count = self._unpack(payload)
+            if length == expected and client_bytes == self._client_bytes:
+                accepted = _ACCEPTED.get(key_and_version)
+                if accepted is not None:
+                    key, version, header_version = accepted
+                    if header_version == 1:
+                        header = RequestHeader(key, version, correlation_id, self._client_id)
+                        return header, 10 + length
+                    if header_version == 2 and not tag_count:
+                        header = RequestHeader(key, version, correlation_id, self._client_id)
+                        return header, 11 + length
+        header, position = parse_request_header(payload)
+        client_bytes = header.client_id.encode()
+        if 0 < len(client_bytes) <= _MAX_KNOWN_BYTES:
+            self._length = len(client_bytes)
+            self._client_bytes = client_bytes
+            self._client_id = header.client_id
+            self._unpack = _unpack_known(self._length)
+        return header, position
+
+
+@lru_cache(_MAX_KNOWN_BYTES + 1)
+def _unpack_known(length: int) -> Callable[[Buffer], tuple[int, int, int, bytes, int]]:
+    """Unpacks a header with a client id of that length, and the count of its tags."""
+    return cast(
+        "Callable[[Buffer], tuple[int, int, int, bytes, int]]",
+        Struct(f">Iih{length}sB").unpack_from,
+    )
 
 
 def _unknown_request(payload: Buffer) -> tuple[RequestHeader, int]:

@@ -114,15 +114,29 @@ class FetchPartition:
 
 
 @final
+class EncodedResult:
+    """The bytes of a result in the answers of one version that name its topic alike."""
+
+    __slots__ = ("body", "topic", "version")
+
+    def __init__(self, version: int, topic: str | bytes, body: bytes) -> None:
+        self.version = version
+        self.topic = topic
+        self.body = body
+
+
+@final
 class FetchResult:
     """The result of reading one partition. Offsets are -1 on an error.
 
-    Only the read that makes it edits it: several answers may share one.
+    Only the read that makes it edits it, since several answers may share one; the first of these
+    leaves its bytes for the others.
     """
 
     __slots__ = (
         "aborted_transactions",
         "diverging_epoch",
+        "encoded",
         "error",
         "high_watermark",
         "last_stable_offset",
@@ -154,6 +168,8 @@ class FetchResult:
         self.diverging_epoch = diverging_epoch
         # Position of the fetch offset, for a fetch that has to wait.
         self.offset_metadata: LogOffsetMetadata | None = None
+        # Of a result whose records are kept in memory: how the last answer named it.
+        self.encoded: EncodedResult | None = None
 
     def __repr__(self) -> str:
         return (

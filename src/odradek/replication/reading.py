@@ -184,13 +184,13 @@ class Reads:
             parked, wanted = self._parked, partitions[0]
             shared = parked.shared_read
             if shared is not None and shared.suits(params, wanted):
-                found = [(wanted, shared.take())]
-            else:
-                found = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
-                partition = self._hosted.get(wanted.tp)
-                result = found[0][1]
-                if parked.is_checking_fetches and result.error is _NONE and partition is not None:
-                    parked.shared_read = SharedRead(params, wanted, result, partition.stats)
+                operation.respond([(wanted, shared.take())])
+                return
+            found = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
+            partition = self._hosted.get(wanted.tp)
+            result = found[0][1]
+            if parked.is_checking_fetches and result.error is _NONE and partition is not None:
+                parked.shared_read = SharedRead(params, wanted, result, partition.stats)
         self._answer_fetch(params, found, operation.respond)
 
     def _answer_fetch(

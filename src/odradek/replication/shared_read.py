@@ -13,7 +13,8 @@ class SharedRead:
     """The result of a woken fetch of one partition, for other fetches of the same records.
 
     Consumers that wait at the end of a partition all ask for the same offset. They are woken
-    together, before anything else can happen to the partition, so one read serves all of them.
+    together, before anything else can happen to the partition, so one read serves all of them. If
+    there are few bytes they are kept in memory, and the answers are made of one copy.
 
     Args:
         params: The fetch as a whole.
@@ -22,7 +23,7 @@ class SharedRead:
         stats: Of the topic, to count each fetch.
     """
 
-    __slots__ = ("_params", "_result", "_stats", "_wanted")
+    __slots__ = ("_params", "_result", "_size", "_stats", "_wanted")
 
     def __init__(
         self, params: FetchParams, wanted: FetchPartition, result: FetchResult, stats: TopicStats
@@ -31,6 +32,10 @@ class SharedRead:
         self._wanted = wanted
         self._result = result
         self._stats = stats
+        self._size = 0
+        if result.records is not None:
+            self._size = result.records.length
+            result.records.keep_bytes()
 
     def suits(self, params: FetchParams, wanted: FetchPartition) -> bool:
         """Whether another consumer's fetch would read the same."""
@@ -49,9 +54,7 @@ class SharedRead:
         )
 
     def take(self) -> FetchResult:
-        """Returns the result once more; a small one keeps its bytes in memory."""
+        """Returns the result for another fetch, which is counted."""
         self._stats.count_fetch()
-        records = self._result.records
-        if records is not None:
-            records.keep_bytes()
+        self._stats.count_bytes_out(self._size)
         return self._result

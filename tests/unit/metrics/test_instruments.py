@@ -136,6 +136,43 @@ def test_half_the_weight_for_values_of_46_seconds_ago() -> None:
     assert sum(values) / len(values) == pytest.approx(2 / 3, abs=0.06)
 
 
+def test_zeros_count_as_if_they_were_given_one_by_one() -> None:
+    """A few before the reservoir is full and many behind: every figure is that of plain values."""
+    together, one_by_one = (Histogram(FakeClock(), Random(5)) for _ in range(2))
+    for _ in range(30):
+        for histogram in (together, one_by_one):
+            histogram.update_all(range(1, 101))
+        together.add_zeros(200)
+        one_by_one.update_all([0] * 200)
+    assert together.count == one_by_one.count == 9_000
+    found, expected = together.snapshot(), one_by_one.snapshot()
+    assert (found.count, found.total) == (expected.count, expected.total) == (9_000, 151_500.0)
+    assert (found.min, found.max) == (expected.min, expected.max) == (0, 100)
+    assert found.sample_size == RESERVOIR_SIZE
+    for snapshot in (found, expected):  # Two thirds are zeros.
+        assert snapshot.quantile(0.6) == 0
+        assert snapshot.quantile(0.75) == pytest.approx(25, abs=12)
+
+
+def test_zeros_alone() -> None:
+    histogram = Histogram(FakeClock(), Random(5))
+    histogram.add_zeros(3)
+    assert histogram.count == 3
+    snapshot = histogram.snapshot()
+    assert (snapshot.count, snapshot.total, snapshot.min, snapshot.max) == (3, 0.0, 0.0, 0.0)
+    assert snapshot.sample_size == 3
+    assert histogram.count == 3
+
+
+def test_a_histogram_shows_what_it_is_given_divided() -> None:
+    histogram = Histogram(FakeClock(), Random(1), divisor=1_000_000)
+    for value in range(1, 2_001):
+        histogram.update(value * 1_000_000)
+    snapshot = histogram.snapshot()
+    assert (snapshot.min, snapshot.max, snapshot.total) == (1, 2_000, 2_001_000)
+    assert snapshot.quantile(0.5) == pytest.approx(1_000, abs=150)
+
+
 def test_a_timer_counts_and_measures() -> None:
     clock = FakeClock()
     timer = Timer(clock, Random(1))

@@ -190,6 +190,17 @@ def test_a_queued_request_whose_peer_hung_up_is_dropped() -> None:
     assert bench.channel.is_idle
 
 
+def test_an_answered_request_cannot_be_abandoned() -> None:
+    """What would end its wait leads back to it: a cycle that only the collector could free."""
+    bench = Bench(lambda _request: None)
+    request = make_request()
+    bench.channel.submit(request)
+    request.on_abandoned = lambda: request
+    bench.channel.send_response(NoOpResponse(request))
+    assert request.on_abandoned is None
+    assert [response.request for response in bench.processor.responses] == [request]
+
+
 def test_a_running_handler_is_not_stopped_when_its_peer_hangs_up() -> None:
     """It may be inside a write; its answer finds the connection closed."""
     bench = Bench(WaitingHandler(), slots=1)

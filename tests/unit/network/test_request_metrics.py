@@ -23,7 +23,7 @@ def ms_of(*stamps_ms: int) -> tuple[float, ...]:
     times = RequestTimes.of(
         [(start, dequeue, local, remote, complete, response_dequeue, end, 0, 0, 0)]
     )
-    return tuple(column[0] for column in times)
+    return tuple(column[0] / MS for column in times)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 """Request and response headers."""
 
+import re
+
 import pytest
 
-from odradek.errors import DecodeError, UnsupportedRequestError
+from odradek.errors import DecodeError, OdradekError, UnsupportedRequestError
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.headers import (
     RequestHeader,
+    RequestHeaderReader,
     encode_request_header,
     encode_response_header,
     parse_request_header,
@@ -52,6 +55,46 @@ def test_request_header(header: RequestHeader, hexadecimal: str) -> None:
     assert encode_request_header(header) == encoded
     for payload in (encoded, bytearray(encoded + b"body"), memoryview(encoded + b"body")):
         assert parse_request_header(payload) == (header, len(encoded))
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param("0003000100000008000263311234", id="the-same-client"),
+        pytest.param("0003000c0000000800026331001234", id="the-same-client-flexible"),
+        pytest.param("0003000c000000080002633101 0503 aabbcc", id="tags"),
+        pytest.param("0003000c00000008000263320012", id="another-client"),
+        pytest.param("0003000100000008000363313112", id="a-longer-client-id"),
+        pytest.param("0003000100000008000163", id="a-shorter-client-id"),
+        pytest.param("00030001000000080000", id="none-and-no-body"),
+        pytest.param("000300010000000800001234", id="an-empty-client-id"),
+        pytest.param("0003000100000008ffff1234", id="no-client-id"),
+        pytest.param("00030001000000080002c3281234", id="no-UTF-8"),
+        pytest.param("0003000100000008000263", id="cut-short"),
+        pytest.param("0003000100000008000a6331000000", id="a-length-beyond-the-end"),
+        pytest.param("0007000000000007", id="controlled-shutdown"),
+        pytest.param("001200630000000900026331001234", id="api-versions-of-an-unknown-version"),
+        pytest.param("7fff00000000000700026331001234", id="an-unknown-key"),
+    ],
+)
+@pytest.mark.parametrize(
+    "first", ["", "0003000100000007000263311234", "0003000c0000000700026331001234"]
+)
+def test_a_reader_of_many_headers_reads_each_as_if_it_were_the_first(
+    first: str, second: str
+) -> None:
+    reader = RequestHeaderReader()
+    if first:
+        reader.read(memoryview(bytes.fromhex(first)))
+    payload = memoryview(bytes.fromhex(second))
+    try:
+        expected = parse_request_header(payload)
+    except OdradekError as error:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            reader.read(payload)
+    else:
+        assert reader.read(payload) == expected
+        assert reader.read(payload) == expected
 
 
 def test_null_client_id_counts_as_empty() -> None:

@@ -260,6 +260,8 @@ def test_fetches_that_wait_for_the_same_are_read_for_once(fixture: ReplicaFixtur
     assert found[0] is not None
     assert found[0].data == found[0].read(), "read into memory once, for all that share it"
     assert fixture.count("TotalFetchRequestsPerSec", "a") == 2 * len(found)
+    assert fixture.count("BytesOutPerSec", "a") == fixture.count("BytesOutPerSec")
+    assert fixture.count("BytesOutPerSec") == SIZE * len(found)
 
 
 def test_a_read_is_not_shared_over_an_append(fixture: ReplicaFixture) -> None:

@@ -3,6 +3,7 @@
 import uuid
 from collections import Counter
 from collections.abc import Sequence, Sized
+from types import MappingProxyType
 from typing import cast
 
 from odradek.broker.authorization import is_allowed
@@ -14,7 +15,12 @@ from odradek.network.send_queue import Chunk
 from odradek.protocol.enums import IsolationLevel
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.fetch_request import FetchPartitionTuple, FetchView, parse_fetch_request
-from odradek.protocol.hot.fetch_response import FetchPartitionResult, encode_fetch_response_chunks
+from odradek.protocol.hot.fetch_response import (
+    FetchPartitionResult,
+    encode_fetch_response_chunks,
+    encode_fetch_start,
+    encode_fetch_topics,
+)
 from odradek.purgatory import DelayedOperation
 from odradek.replication import (
     FetchParams,
@@ -23,6 +29,7 @@ from odradek.replication import (
     FetchResults,
 )
 from odradek.replication.fetch_session import FetchContext, PartitionKey, SessionPartition
+from odradek.replication.fetch_values import EncodedResult
 from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_fetch"]
@@ -30,9 +37,13 @@ __all__ = ["handle_fetch"]
 _FIRST_SERVED_VERSION = 4
 _FIRST_SOFT_LIMIT_VERSION = 3
 _FIRST_STORAGE_ERROR_VERSION = 6
+_FIRST_SESSION_VERSION = 7
 _FIRST_ZSTD_VERSION = 10
 _FIRST_ID_VERSION = 13
 _READ_COMMITTED = IsolationLevel.READ_COMMITTED
+_NONE = ErrorCode.NONE
+# The errors of an answer with one partition: its own and the partition's.
+_TWO_SUCCESSES = MappingProxyType({ErrorCode.NONE: 2})
 
 
 def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
@@ -167,8 +178,11 @@ class _Fetching:
         request, context, session = self._request, self._context, self._session
         if session.news is not None:
             self.settle(results)
-        read = [(p, r) for p, (_, r) in zip(self._by_position, results, strict=True)]
-        told = session.select([*self.refused, *read] if self.refused else read)
+        if len(results) == 1 and not self.refused:
+            told = session.select([(self._by_position[0], results[0][1])])
+        else:
+            read = [(p, r) for p, (_, r) in zip(self._by_position, results, strict=True)]
+            told = session.select([*self.refused, *read])
         # Quotas apply to clients only.
         throttle_ms = 0 if self._is_from_follower else _throttle_ms(request, told, context)
         request.reply(_finish(request, session, told, throttle_ms))
@@ -244,6 +258,10 @@ def _finish(
     version = request.header.api_version
     if session.error is not ErrorCode.NONE:
         return _answer(request, [], 0, session.error, throttle_ms)
+    if len(told) == 1 and throttle_ms == 0:
+        shared = _share_answer(request, session.session_id, *told[0])
+        if shared is not None:
+            return shared
     topics: dict[str | bytes, list[FetchPartitionResult]] = {}
     errors = [ErrorCode.NONE]  # That of the answer; then that of each partition.
     for partition, result in told:
@@ -259,24 +277,56 @@ def _finish(
         # A client over its quota gets a throttle time now, and its bytes later.
         if throttle_ms == 0 and result.records is not None:
             records = result.records if result.records.data is None else result.records.data
-        rows.append(
-            FetchPartitionResult(
-                index,
-                error,
-                result.high_watermark,
-                result.last_stable_offset,
-                result.log_start_offset,
-                records,
-                result.aborted_transactions,
-                result.preferred_read_replica,
-                result.diverging_epoch,
-            )
-        )
+        rows.append(_row(index, error, result, records))
     if errors.count(ErrorCode.NONE) == len(errors):
         request.errors = {ErrorCode.NONE: len(errors)}
     else:
         request.errors = Counter(errors)
     return _answer(request, list(topics.items()), session.session_id, ErrorCode.NONE, throttle_ms)
+
+
+def _share_answer(
+    request: Request, session_id: int, partition: SessionPartition, result: FetchResult
+) -> Response | None:
+    """The answer with one result whose records are kept in memory; None for any other.
+
+    Other consumers wait for the same records: the bytes of the result are made once for all.
+    """
+    header = request.header
+    version = header.api_version
+    if result.records is None or result.error is not _NONE or version < _FIRST_SESSION_VERSION:
+        return None
+    data = result.records.data
+    if data is None:
+        return None
+    topic, index = partition.key
+    encoded = result.encoded
+    if encoded is None or encoded.version != version or encoded.topic != topic:
+        body = encode_fetch_topics(version, [(topic, [_row(index, _NONE, result, data)])])
+        if body is None:
+            return None
+        encoded = result.encoded = EncodedResult(version, topic, body)
+    request.errors = _TWO_SUCCESSES
+    start = encode_fetch_start(
+        version, header.correlation_id, throttle_time_ms=0, error_code=0, session_id=session_id
+    )
+    return SendResponse(request, [start + encoded.body])
+
+
+def _row(
+    index: int, error: ErrorCode, result: FetchResult, records: Sized | None
+) -> FetchPartitionResult:
+    return FetchPartitionResult(
+        index,
+        error,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+        records,
+        result.aborted_transactions,
+        result.preferred_read_replica,
+        result.diverging_epoch,
+    )
 
 
 def _answer(

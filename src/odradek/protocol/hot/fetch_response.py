@@ -21,7 +21,13 @@ from odradek.protocol.codec import encode_message_parts
 from odradek.protocol.messages import fetch as messages
 from odradek.protocol.primitives import encode_uvarint
 
-__all__ = ["Chunk", "FetchPartitionResult", "encode_fetch_response_chunks"]
+__all__ = [
+    "Chunk",
+    "FetchPartitionResult",
+    "encode_fetch_response_chunks",
+    "encode_fetch_start",
+    "encode_fetch_topics",
+]
 
 # Bytes of ours, or records as they were given.
 Chunk = bytes | Sized
@@ -29,6 +35,9 @@ Chunk = bytes | Sized
 _INT32: Final = Struct(">i").pack
 _LENGTH: Final = Struct(">h").pack
 _HEAD_7: Final = Struct(">ihi").pack
+# The same with the header of the response before it.
+_START_7: Final = Struct(">iihi").pack
+_START_12: Final = Struct(">ixihi").pack
 _ABORTED: Final = Struct(">qq").pack
 _ABORTED_TAGS: Final = Struct(">qqx").pack
 # Up to the array of aborted transactions, and with the fields behind it when that is null.
@@ -108,6 +117,29 @@ def encode_fetch_response_chunks(
         ],
     )
     return _encode_generated(version, response)
+
+
+def encode_fetch_topics(version: int, topics: FetchTopics) -> bytes | None:
+    """Writes what follows behind the start of a response: all its topics, with their records.
+
+    Consumers that get the same records get the same bytes here, whatever their sessions are. None
+    for results that have to be written each time: records that are not in memory, or tags.
+    """
+    encoded = _encode_plain(version, topics, b"") if version < 12 else _encode_flexible(topics, b"")
+    if encoded is None:
+        return None
+    parts = [chunk for chunk in encoded[0] if isinstance(chunk, bytes)]
+    return b"".join(parts) if len(parts) == len(encoded[0]) else None
+
+
+def encode_fetch_start(
+    version: int, correlation_id: int, *, throttle_time_ms: int, error_code: int, session_id: int
+) -> bytes:
+    """Writes the header of a response from 7 on, and of its body what precedes the topics."""
+    if version >= 12:
+        return _START_12(correlation_id, throttle_time_ms, error_code, session_id)
+    assert version >= 7, "before that there are no sessions"
+    return _START_7(correlation_id, throttle_time_ms, error_code, session_id)
 
 
 def _encode_plain(version: int, topics: FetchTopics, head: bytes) -> tuple[list[Chunk], int]:
