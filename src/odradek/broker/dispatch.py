@@ -10,12 +10,13 @@ they are parked, without a slot, one per connection at most, and submitted again
 """
 
 import logging
-import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
 from odradek.broker.context import BrokerContext
-from odradek.broker.error_answers import error_answer
+from odradek.broker.error_answers import failure_answer
+from odradek.broker.handlers._many_commits import handle_many_commits
+from odradek.broker.handlers._many_fetches import handle_long_fetch
 from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
 from odradek.broker.handlers.alter_configs import handle_alter_configs
 from odradek.broker.handlers.alter_user_scram_credentials import handle_alter_user_scram_credentials
@@ -61,7 +62,8 @@ from odradek.broker.handlers.produce import handle_produce
 from odradek.broker.handlers.sasl_authenticate import handle_sasl_authenticate
 from odradek.broker.handlers.sasl_handshake import handle_sasl_handshake
 from odradek.broker.handlers.sync_group import handle_sync_group
-from odradek.errors import ApiError, DecodeError, ErrorCode
+from odradek.broker.slices import LONG_REQUEST_BYTES, parse_in_slices
+from odradek.errors import DecodeError
 from odradek.network.request import CloseConnectionResponse, Request, Response
 from odradek.protocol.api_keys import ApiKey
 
@@ -136,9 +138,14 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
 MAX_REQUEST_BYTES: Final = 1 << 20
 _MAX_MEMBER_BYTES: Final = 8 << 20
 _LONGER: Final = {
-    ApiKey.PRODUCE: sys.maxsize,
     ApiKey.JOIN_GROUP: _MAX_MEMBER_BYTES,
     ApiKey.SYNC_GROUP: _MAX_MEMBER_BYTES,
+}
+
+# Serve long requests, which were parsed before, in place of handlers that parse them themselves.
+_LONG_HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
+    ApiKey.FETCH: handle_long_fetch,
+    ApiKey.OFFSET_COMMIT: handle_many_commits,
 }
 
 # The APIs that are answered without metadata.
@@ -186,9 +193,13 @@ def dispatch(
         if logger.isEnabledFor(_TRACE):
             logger.log(_TRACE, "Handling %s of %s", request, request.context.principal)
         size = len(request.payload)
-        if size > MAX_REQUEST_BYTES and size > (most := _LONGER.get(key, MAX_REQUEST_BYTES)):
-            raise DecodeError(f"a {key.name} of {size} bytes, expected {most} at most")
         handler = handlers.get(key)
+        if size > LONG_REQUEST_BYTES and key is not ApiKey.PRODUCE:
+            if size > (most := _LONGER.get(key, MAX_REQUEST_BYTES)):
+                raise DecodeError(f"a {key.name} of {size} bytes, expected {most} at most")
+            if request.parsed is None and not parse_in_slices(request, context):
+                return None
+            handler = _LONG_HANDLERS.get(key, handler)
         if handler is None:
             return CloseConnectionResponse(request, f"{request}: not served by this broker")
         try:
@@ -196,7 +207,7 @@ def dispatch(
         except DecodeError:  # A malformed request: the channel ends its connection.
             raise
         except Exception as error:  # noqa: BLE001 - one request must not end others
-            return _failed(request, error)
+            return failure_answer(request, error)
         if result is None or isinstance(result, Response):
             return result
         return _awaited(request, result)
@@ -212,11 +223,4 @@ async def _awaited(
     except DecodeError:
         raise
     except Exception as error:  # noqa: BLE001 - as above
-        return _failed(request, error)
-
-
-def _failed(request: Request, error: Exception) -> Response:
-    # Without the body, which may have passwords.
-    logger.error("The handler of %s failed", request, exc_info=error)
-    code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
-    return error_answer(request, code)
+        return failure_answer(request, error)

@@ -6,10 +6,9 @@ from typing import Final, NamedTuple
 from odradek.broker.config import ConfigRow
 from odradek.broker.context import BrokerContext
 from odradek.broker.settings.config_admin import check_config_rights, find_resource, rows_of
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -27,19 +26,13 @@ _ROWS_PER_STEP: Final = 50  # Between two readings of the clock.
 @in_slices
 def handle_describe_configs(request: Request, context: BrokerContext) -> Steps:
     """Answers the settings of each resource, or an error; one that is named twice has one row."""
-    version = request.header.api_version
-    message, _ = parse_message(
-        DescribeConfigsRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(DescribeConfigsRequest, request)
     results: list[DescribeConfigsResult] = []
     for asked, keys in _asked_for(message).items():
         results.append((yield from _describe(asked, keys, message, request, context)))
         yield
-    return (
-        yield from reply_in_slices(
-            request, DescribeConfigsResponse(results=results), "results", context, inner="configs"
-        )
-    )
+    response = DescribeConfigsResponse(results=results)
+    return (yield from reply_in_slices(request, response, context))
 
 
 class _Asked(NamedTuple):

@@ -4,10 +4,10 @@ from typing import Final
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.slices import body_of
 from odradek.coordinator.group.decisions import JoinReply, JoinRequest
 from odradek.errors import ErrorCode
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -23,7 +23,7 @@ _FIRST_NULL_PROTOCOL_VERSION: Final = 7
 def handle_join_group(request: Request, context: BrokerContext) -> None:
     """Answers when the generation is complete, or with an error."""
     version = request.header.api_version
-    message, _ = parse_message(JoinGroupRequest, request.payload, version, request.body_offset)
+    message = body_of(JoinGroupRequest, request)
 
     def answer(reply: JoinReply) -> None:
         request.reply(reply_throttled(request, _response(reply, version), context))

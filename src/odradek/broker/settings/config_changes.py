@@ -14,7 +14,7 @@ Levels of loggers are not stored: they are set at once and last until the broker
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from odradek.broker.config import ConfigRow
@@ -75,7 +75,7 @@ Resource = TypeVar("Resource", bound=NamedResource)
 
 def plan_each(
     resources: Sequence[Resource], plan: Callable[[Resource], Plan]
-) -> list[Plan | ApiError]:
+) -> Generator[None, None, list[Plan | ApiError]]:
     """Plans every resource of a request; the result of each is a plan or an error."""
     try:
         refuse_excess(len(resources))
@@ -93,6 +93,7 @@ def plan_each(
             plans.append(plan(resource))
         except ApiError as error:
             plans.append(error)
+        yield
     return plans
 
 
@@ -155,6 +156,7 @@ def plan_incremental(
         ApiError: The changes are invalid.
     """
     changes = list(changes)
+    _check_count(len(changes))
     resource = _find(type_number, name, [change.name for change in changes], context)
     for change in changes:
         if change.operation not in _OPERATIONS:
@@ -194,6 +196,7 @@ def plan_replacement(
     Raises:
         ApiError: The overrides are invalid.
     """
+    _check_count(len(configs))
     resource = _find(type_number, name, [], context)
     if resource.type is ConfigResourceType.BROKER_LOGGER:
         raise ApiError(
@@ -212,6 +215,15 @@ def plan_replacement(
 
 
 _OPERATIONS: Final = frozenset(ConfigOperationType)
+# Keys of one resource that a request may change: more than any resource has.
+_MAX_KEYS: Final = 1_000
+
+
+def _check_count(count: int) -> None:
+    if count > _MAX_KEYS:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"expected at most {_MAX_KEYS} keys, found {count}"
+        )
 
 
 def _find(type_number: int, name: str, keys: list[str], context: BrokerContext) -> ConfigResource:

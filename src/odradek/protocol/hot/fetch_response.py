@@ -21,7 +21,12 @@ from odradek.protocol.codec import encode_message_parts
 from odradek.protocol.messages import fetch as messages
 from odradek.protocol.primitives import encode_uvarint
 
-__all__ = ["Chunk", "FetchPartitionResult", "encode_fetch_response_chunks"]
+__all__ = [
+    "Chunk",
+    "FetchPartitionResult",
+    "encode_fetch_response_chunks",
+    "fetch_partition_message",
+]
 
 # Bytes of ours, or records as they were given.
 Chunk = bytes | Sized
@@ -232,13 +237,14 @@ def _encode_generated(version: int, response: messages.FetchResponse) -> tuple[l
 def _topic_message(
     topic: str | bytes, results: Sequence[FetchPartitionResult]
 ) -> messages.FetchableTopicResponse:
-    partitions = [_partition_message(result) for result in results]
+    partitions = [fetch_partition_message(result) for result in results]
     if isinstance(topic, str):
         return messages.FetchableTopicResponse(topic=topic, partitions=partitions)
     return messages.FetchableTopicResponse(topic_id=topic, partitions=partitions)
 
 
-def _partition_message(result: FetchPartitionResult) -> messages.PartitionData:
+def fetch_partition_message(result: FetchPartitionResult) -> messages.PartitionData:
+    """The result as a message of the generated codec."""
     diverging, leader = result.diverging_epoch, result.current_leader
     aborted = result.aborted_transactions
     return messages.PartitionData(

@@ -28,6 +28,7 @@ from odradek.protocol.hot.parts import (
 )
 from odradek.protocol.messages import produce as messages
 from odradek.protocol.primitives import (
+    MAX_TAGS,
     encode_uvarint,
     fail_count,
     fail_excess,
@@ -40,9 +41,11 @@ from odradek.protocol.primitives import (
 __all__ = [
     "MAX_ROWS",
     "PartitionProduceResult",
+    "PartitionRecords",
     "ProduceView",
     "encode_produce_response",
     "parse_produce_request",
+    "produce_partition_message",
 ]
 
 _INT16: Final = Struct(">h").unpack_from
@@ -170,6 +173,7 @@ def _parse_flexible_partitions(
     if count > room:
         fail_excess("topic_data", MAX_ROWS)
     partitions: list[PartitionRecords] = []
+    tag_room = MAX_TAGS  # Of all partitions together.
     for _ in range(count):
         index, size_bytes = _INDEX_SIZE_BYTE(view, position)
         position += 5
@@ -186,6 +190,9 @@ def _parse_flexible_partitions(
             tag_count = view[position]
             position += 1
         if tag_count:
+            tag_room -= tag_count
+            if tag_room < 0:
+                fail_excess("tags", MAX_TAGS)
             position = skip_tagged_fields(view, position, tag_count)
     return partitions, pass_tags(view, position)
 
@@ -326,15 +333,16 @@ def _encode_with_extras(
 def _topic_message(
     topic: str | bytes, results: Sequence[PartitionProduceResult], *, hints: bool
 ) -> messages.TopicProduceResponse:
-    partitions = [_partition_message(result, hints=hints) for result in results]
+    partitions = [produce_partition_message(result, hints=hints) for result in results]
     if isinstance(topic, str):
         return messages.TopicProduceResponse(name=topic, partition_responses=partitions)
     return messages.TopicProduceResponse(topic_id=topic, partition_responses=partitions)
 
 
-def _partition_message(
+def produce_partition_message(
     result: PartitionProduceResult, *, hints: bool
 ) -> messages.PartitionProduceResponse:
+    """The result as a message of the generated codec; hints name another leader."""
     leader = messages.LeaderIdAndEpoch()
     if hints and result.current_leader is not None:
         leader_id, leader_epoch = result.current_leader
