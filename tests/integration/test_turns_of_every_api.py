@@ -24,7 +24,6 @@ from odradek.network.loop_turns import MeasuredLoop
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 from odradek.protocol.envelope import encode_request
 from odradek.protocol.headers import RequestHeader
-from odradek.protocol.hot.produce import MAX_ROWS
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.find_coordinator import (
@@ -303,7 +302,7 @@ def test_no_number_of_elements_keeps_the_loop(
         world,
         is_repeated=is_repeated,
         max_bytes=MAX_REQUEST_BYTES,
-        max_elements=MAX_ROWS if api_key is ApiKey.PRODUCE else MAX_ELEMENTS,
+        max_elements=MAX_ELEMENTS,
     )
     longest_ns = min(attempts(lambda: longest_turn_ns(broker, api_key, message, version)))
     assert longest_ns <= LIMIT_NS, f"{longest_ns / 1e6:.0f} ms"

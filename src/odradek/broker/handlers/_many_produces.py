@@ -6,7 +6,7 @@ not, since a client without acks may disconnect at once.
 """
 
 from collections.abc import Generator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from odradek.broker.context import BrokerContext
 from odradek.broker.handlers.produce import (
@@ -20,10 +20,14 @@ from odradek.broker.slices import Gathering, Steps, StepsOrNone, portions, start
 from odradek.errors import ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.network.request import Request, SendResponse
-from odradek.protocol.codec import encode_message_steps
+from odradek.protocol.codec import encode_message_steps, parse_message_steps
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.produce import PartitionRecords, ProduceView, produce_partition_message
-from odradek.protocol.messages.produce import ProduceResponse, TopicProduceResponse
+from odradek.protocol.messages.produce import (
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from odradek.replication import ProduceResult
 
 __all__ = ["serve_many"]
@@ -31,6 +35,7 @@ __all__ = ["serve_many"]
 # Partitions of a portion: some twenty microseconds each.
 _APPENDED_AT_ONCE: Final = 20
 _FIRST_HINTS_VERSION: Final = 10
+_FIRST_ID_VERSION: Final = 13
 
 
 class _Row(NamedTuple):
@@ -40,13 +45,36 @@ class _Row(NamedTuple):
     partition: PartitionRecords
 
 
-def serve_many(request: Request, view: ProduceView, context: BrokerContext) -> None:
-    """Serves a request for many partitions."""
+def serve_many(request: Request, view: ProduceView | None, context: BrokerContext) -> None:
+    """Serves a request for many partitions; one that is not parsed yet is parsed in slices.
+
+    Raises:
+        DecodeError: It is malformed.
+    """
     steps = _append_all(request, view, context)
     start_in_slices(request, steps, context, outlives_client=True)
 
 
-def _append_all(request: Request, view: ProduceView, context: BrokerContext) -> StepsOrNone:
+def _parse(request: Request) -> Generator[None, None, ProduceView]:
+    message = yield from parse_message_steps(
+        ProduceRequest, request.payload, request.header.api_version, request.body_offset
+    )
+    by_id = request.header.api_version >= _FIRST_ID_VERSION
+    topics: list[tuple[str | bytes, list[PartitionRecords]]] = []
+    for topic in message.topic_data:
+        partitions: list[PartitionRecords] = []
+        for row in topic.partition_data:
+            # The codec leaves records as they are: a view of the request.
+            partitions.append((row.index, cast("memoryview | None", row.records)))
+            yield
+        topics.append((topic.topic_id if by_id else topic.name, partitions))
+        yield
+    return ProduceView(message.transactional_id, message.acks, message.timeout_ms, topics)
+
+
+def _append_all(request: Request, view: ProduceView | None, context: BrokerContext) -> StepsOrNone:
+    if view is None:
+        view = yield from _parse(request)
     rows, repeated = yield from _rows_of(view)
     results: dict[tuple[str | bytes, int], tuple[TopicPartition, ProduceResult]] = {}
     gathering = Gathering(

@@ -1,6 +1,7 @@
 """DescribeConfigs: settings of topics, brokers and loggers, with their sources."""
 
 from collections.abc import Generator
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from odradek.broker.config import ConfigRow
@@ -28,7 +29,7 @@ def handle_describe_configs(request: Request, context: BrokerContext) -> Steps:
     """Answers the settings of each resource, or an error; one that is named twice has one row."""
     message = body_of(DescribeConfigsRequest, request)
     results: list[DescribeConfigsResult] = []
-    for asked, keys in _asked_for(message).items():
+    for asked, keys in (yield from _asked_for(message)).items():
         results.append((yield from _describe(asked, keys, message, request, context)))
         yield
     response = DescribeConfigsResponse(results=results)
@@ -42,21 +43,28 @@ class _Asked(NamedTuple):
     resource_name: str
 
 
-def _asked_for(message: DescribeConfigsRequest) -> dict[_Asked, frozenset[str]]:
+def _asked_for(
+    message: DescribeConfigsRequest,
+) -> Generator[None, None, dict[_Asked, set[str]]]:
     """The requested keys of each resource; an empty set means all of them."""
-    asked: dict[_Asked, frozenset[str]] = {}
+    asked: dict[_Asked, set[str]] = {}
     for resource in message.resources:
         name = _Asked(resource.resource_type, resource.resource_name)
-        # An empty list means all keys, as null does.
-        keys = frozenset(resource.configuration_keys or ())
         known = asked.get(name)
-        asked[name] = keys if known is None else known | keys if known and keys else frozenset()
+        # An empty list means all keys, as null does.
+        if known is None:
+            asked[name] = set(resource.configuration_keys or ())
+        elif known and resource.configuration_keys:
+            known.update(resource.configuration_keys)
+        else:
+            known.clear()
+        yield
     return asked
 
 
 def _describe(
     asked: _Asked,
-    keys: frozenset[str],
+    keys: AbstractSet[str],
     message: DescribeConfigsRequest,
     request: Request,
     context: BrokerContext,

@@ -18,6 +18,8 @@ from odradek.security.operations import Operation, ResourceType
 __all__ = ["handle_join_group"]
 
 _FIRST_NULL_PROTOCOL_VERSION: Final = 7
+# Protocols of a member. Clients support a handful; those of all members are compared at each join.
+_MAX_PROTOCOLS: Final = 1_000
 
 
 def handle_join_group(request: Request, context: BrokerContext) -> None:
@@ -32,6 +34,9 @@ def handle_join_group(request: Request, context: BrokerContext) -> None:
         context.authorizer, request, Operation.READ, ResourceType.GROUP, message.group_id
     ):
         answer(JoinReply(ErrorCode.GROUP_AUTHORIZATION_FAILED, message.member_id))
+        return
+    if len(message.protocols) > _MAX_PROTOCOLS:
+        answer(JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message.member_id))
         return
     # Version 0 has no rebalance timeout.
     rebalance_timeout_ms = message.rebalance_timeout_ms if version else message.session_timeout_ms

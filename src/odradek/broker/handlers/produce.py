@@ -26,6 +26,7 @@ from odradek.network.request import (
 )
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.produce import (
+    ManyRowsError,
     PartitionProduceResult,
     ProduceView,
     encode_produce_response,
@@ -84,7 +85,11 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
         partition = _single_partition(single, version, context)
         if partition is not None:
             return _append_single(request, partition, single, context)
-    view = parse_produce_request(request.payload, request.body_offset, version)
+    try:
+        view = parse_produce_request(request.payload, request.body_offset, version)
+    except ManyRowsError:
+        _serve_many(request, None, context)
+        return None
     size = len(request.payload)
     if size > LONG_REQUEST_BYTES and _row_count(view) > _MANY_ROWS:
         _serve_many(request, view, context)
@@ -122,7 +127,7 @@ def _row_count(view: ProduceView) -> int:
     return sum([1 + len(partitions) for _, partitions in view.topics])
 
 
-def _serve_many(request: Request, view: ProduceView, context: BrokerContext) -> None:
+def _serve_many(request: Request, view: ProduceView | None, context: BrokerContext) -> None:
     # Imported late, since it uses parts of this module.
     from odradek.broker.handlers._many_produces import serve_many
 

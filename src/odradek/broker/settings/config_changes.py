@@ -23,6 +23,7 @@ from odradek.broker.context import BrokerContext
 from odradek.broker.settings.alterations import refuse_excess, write_in_portions
 from odradek.broker.settings.config_admin import NamedResource, find_resource, rows_of
 from odradek.broker.settings.live_settings import check_certificates
+from odradek.broker.slices import finish_in_slices
 from odradek.config import Kind, SettingSource
 from odradek.errors import ApiError, ConfigError, ErrorCode
 from odradek.metadata.changes import ConfigEdit
@@ -107,7 +108,7 @@ async def carry_out(
     """Carries the plans out; returns the outcome of each, in order."""
     outcomes: dict[int, ApiError | None] = {}
     edits: dict[int, ConfigEdit] = {}
-    for index, plan in enumerate(plans):
+    for index, plan in enumerate(plans):  # Few of them are no errors: see `refuse_excess`.
         if isinstance(plan, ApiError):
             outcomes[index] = plan
             continue
@@ -127,7 +128,17 @@ async def carry_out(
         request, list(edits.values()), context.controller_port.alter_configs
     )
     outcomes.update(zip(edits, written, strict=True))
-    return [_outcome(outcomes[index]) for index in range(len(plans))]
+    return await finish_in_slices(_outcomes(outcomes), request, context)
+
+
+def _outcomes(
+    errors: Mapping[int, ApiError | None],
+) -> Generator[None, None, list[ConfigChangeOutcome]]:
+    outcomes = []
+    for index in range(len(errors)):
+        outcomes.append(_outcome(errors[index]))
+        yield
+    return outcomes
 
 
 def _outcome(error: ApiError | None) -> ConfigChangeOutcome:

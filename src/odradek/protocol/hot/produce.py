@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from odradek.errors import DecodeError
 from odradek.protocol.codec import encode_message
 from odradek.protocol.hot.border import decoding
 from odradek.protocol.hot.parts import (
@@ -40,6 +41,7 @@ from odradek.protocol.primitives import (
 
 __all__ = [
     "MAX_ROWS",
+    "ManyRowsError",
     "PartitionProduceResult",
     "PartitionRecords",
     "ProduceView",
@@ -56,11 +58,15 @@ _TXN_ACKS_TIMEOUT_COUNT: Final = Struct(">hhii").unpack_from
 _INDEX_SIZE: Final = Struct(">ii").unpack_from
 _INDEX_SIZE_BYTE: Final = Struct(">iB").unpack_from
 
-# Topics and partitions of one request. Each takes twenty microseconds of the loop, records or not;
-# the megabyte that producers send by default holds fewer batches.
-MAX_ROWS: Final = 1 << 14
+# Topics and partitions of a request that is parsed here; the generated codec parses others, in
+# steps.
+MAX_ROWS: Final = 1 << 10
 
 PartitionRecords = tuple[int, memoryview | None]
+
+
+class ManyRowsError(DecodeError):
+    """A request has more topics and partitions than `MAX_ROWS`."""
 
 
 class ProduceView(NamedTuple):
@@ -78,6 +84,7 @@ def parse_produce_request(view: memoryview, position: int, version: int) -> Prod
     """Reads the body of a Produce request.
 
     Raises:
+        ManyRowsError: The request is to be parsed in steps.
         DecodeError: The bytes are no such request.
     """
     if version >= 9:
@@ -117,7 +124,7 @@ def _parse_topics(
             fail_count("partition_data", partition_count, position, end)
         room -= partition_count
         if room < 0:
-            fail_excess("topic_data", MAX_ROWS)
+            raise ManyRowsError
         partitions: list[PartitionRecords] = []
         for _ in range(partition_count):
             index, size_bytes = _INDEX_SIZE(view, position)
@@ -171,7 +178,7 @@ def _parse_flexible_partitions(
     if count < 0:
         fail_null("partition_data", position)
     if count > room:
-        fail_excess("topic_data", MAX_ROWS)
+        raise ManyRowsError
     partitions: list[PartitionRecords] = []
     tag_room = MAX_TAGS  # Of all partitions together.
     for _ in range(count):
