@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.dispatch import HANDLERS
+from odradek.broker.dispatch import HANDLERS, MAX_REQUEST_BYTES
 from odradek.errors import ErrorCode
 from odradek.network.loop_turns import MeasuredLoop
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
@@ -47,6 +47,7 @@ from odradek.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from odradek.protocol.primitives import MAX_ELEMENTS
 from odradek.protocol.registry import request_type
 from odradek.protocol.schema import Message, replace
 from odradek.records.builder import build_batch
@@ -54,6 +55,7 @@ from odradek.records.compression import Codec
 from odradek.storage.segments.timestamp_search import MAX_TIMESTAMP
 from odradek.testing.broker import AsyncEmbeddedBroker
 from tests.conformance.clients.raw import RawConnection
+from tests.support.fullest_requests import array_paths, fullest_request
 from tests.support.hostile_requests import Shape, World, hostile_request
 
 LIMIT_NS = 20_000_000
@@ -169,6 +171,10 @@ def world(broker: MeasuredBroker) -> World:
     return made
 
 
+def oldest_version_of(api_key: ApiKey) -> int:
+    return API_SUPPORT[api_key].advertised.first
+
+
 def version_of(api_key: ApiKey) -> int:
     return API_SUPPORT[api_key].advertised.last
 
@@ -213,9 +219,11 @@ def replace_topics(world: World, topics: tuple[str, ...]) -> World:
     )
 
 
-def ask(broker: MeasuredBroker, api_key: ApiKey, message: Message) -> None:
+def ask(
+    broker: MeasuredBroker, api_key: ApiKey, message: Message, version: int | None = None
+) -> None:
     """Sends a request and waits until it is answered, or refused by the end of its connection."""
-    header = RequestHeader(api_key, version_of(api_key), 1, "hostile")
+    header = RequestHeader(api_key, version_of(api_key) if version is None else version, 1, "me")
     payload = encode_request(header, message)
     with RawConnection(broker.port) as client:
         client.send(struct.pack(">i", len(payload)) + payload)
@@ -223,12 +231,14 @@ def ask(broker: MeasuredBroker, api_key: ApiKey, message: Message) -> None:
             client.receive_frame()
 
 
-def longest_turn_ns(broker: MeasuredBroker, api_key: ApiKey, message: Message) -> int:
+def longest_turn_ns(
+    broker: MeasuredBroker, api_key: ApiKey, message: Message, version: int | None = None
+) -> int:
     """The longest turn while a request is answered and a bystander is served after it."""
     with RawConnection(broker.port) as bystander:
         bystander.call(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
         broker.loop.turns.longest_ns = 0
-        ask(broker, api_key, message)
+        ask(broker, api_key, message, version)
         for _ in range(3):
             bystander.call(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
     return broker.loop.turns.longest_ns
@@ -257,6 +267,45 @@ def test_no_request_keeps_the_loop(
         return longest_turn_ns(broker, api_key, hostile(api_key, shape, world))
 
     longest_ns = min(attempts(ask_too_much))
+    assert longest_ns <= LIMIT_NS, f"{longest_ns / 1e6:.0f} ms"
+
+
+# Each array of each API, in the newest version and in the oldest.
+ARRAYS = [
+    pytest.param(
+        api_key,
+        version,
+        path,
+        marks=[] if version == version_of(api_key) else [pytest.mark.slow],
+        id=f"{api_key.name}-{version}-{path}",
+    )
+    for api_key in HANDLERS
+    for version in sorted({version_of(api_key), oldest_version_of(api_key)})
+    for path in array_paths(request_type(api_key), version)
+]
+
+
+@pytest.mark.parametrize("is_repeated", [True, False], ids=["repeated", "different"])
+@pytest.mark.parametrize(("api_key", "version", "path"), ARRAYS)
+def test_no_number_of_elements_keeps_the_loop(
+    broker: MeasuredBroker,
+    world: World,
+    api_key: ApiKey,
+    version: int,
+    path: str,
+    is_repeated: bool,
+) -> None:
+    """The most elements that the limits of a request allow, each as small as it can be."""
+    message = fullest_request(
+        request_type(api_key),
+        version,
+        path,
+        world,
+        is_repeated=is_repeated,
+        max_bytes=MAX_REQUEST_BYTES,
+        max_elements=MAX_ELEMENTS,
+    )
+    longest_ns = min(attempts(lambda: longest_turn_ns(broker, api_key, message, version)))
     assert longest_ns <= LIMIT_NS, f"{longest_ns / 1e6:.0f} ms"
 
 

@@ -13,7 +13,7 @@ from odradek.lazy_dataclass import dataclass
 from odradek.protocol.primitives import BYTES, MAX_STRING_BYTES, RECORDS, STRING, UUID, WireType
 from odradek.protocol.schema import ArrayOf, Field, Message, MessageType, default_of
 
-__all__ = ["Shape", "World", "hostile_request"]
+__all__ = ["RequestBuilder", "Shape", "World", "hostile_request"]
 
 _COUNT = 700
 _LONG_COUNT = 4
@@ -79,12 +79,14 @@ _PARTITION_FIELDS = frozenset(
 
 def hostile_request(cls: type[Message], version: int, shape: Shape, world: World) -> Message:
     """A request of that class and shape."""
-    made = _Builder(version, shape, world).message(cls, 0, 0)
+    made = RequestBuilder(version, shape, world).message(cls, 0, 0)
     assert isinstance(made, cls)
     return made
 
 
-class _Builder:
+class RequestBuilder:
+    """Builds a request, field by field."""
+
     def __init__(self, version: int, shape: Shape, world: World) -> None:
         self._version = version
         self._shape = shape

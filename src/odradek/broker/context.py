@@ -11,6 +11,7 @@ from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.peers.controller_services import ControllerServices
 from odradek.broker.quotas.client_quotas import MutationQuota
 from odradek.broker.settings.log_levels import LogLevels
+from odradek.broker.slice_turns import SliceTurns
 from odradek.clock import PreciseClock
 from odradek.coordinator.group.coordinator import GroupCoordinator
 from odradek.lazy_dataclass import dataclass
@@ -130,6 +131,8 @@ class BrokerContext:
     broker_settings: Callable[[], BrokerSettings]
     # Checks produced batches that are too large, expanded, for the loop; None: they are refused.
     expansions: Expansions | None = None
+    # Takes turns between requests that are served in slices; None: there is no loop, as in tests.
+    slices: SliceTurns | None = None
     log_levels: LogLevels = field(default_factory=LogLevels)
     authorizer: Authorizer = ALLOW_EVERYTHING
     # delete.topic.enable

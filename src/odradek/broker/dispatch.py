@@ -15,8 +15,10 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
-from odradek.broker.context import BrokerContext
-from odradek.broker.error_answers import error_answer
+from odradek.broker.context import BrokerContext, is_from_peer_listener
+from odradek.broker.error_answers import failure_answer
+from odradek.broker.handlers._many_commits import handle_many_commits
+from odradek.broker.handlers._many_fetches import handle_long_fetch
 from odradek.broker.handlers.allocate_producer_ids import handle_allocate_producer_ids
 from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
 from odradek.broker.handlers.alter_configs import handle_alter_configs
@@ -71,7 +73,8 @@ from odradek.broker.handlers.sasl_handshake import handle_sasl_handshake
 from odradek.broker.handlers.stop_replica import handle_stop_replica
 from odradek.broker.handlers.sync_group import handle_sync_group
 from odradek.broker.handlers.update_metadata import handle_update_metadata
-from odradek.errors import ApiError, DecodeError, ErrorCode
+from odradek.broker.slices import LONG_REQUEST_BYTES, parse_in_slices
+from odradek.errors import DecodeError
 from odradek.network.request import CloseConnectionResponse, Request, Response
 from odradek.protocol.api_keys import ApiKey
 
@@ -153,7 +156,6 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
 MAX_REQUEST_BYTES: Final = 1 << 20
 _MAX_MEMBER_BYTES: Final = 8 << 20
 _LONGER: Final = {
-    ApiKey.PRODUCE: sys.maxsize,
     # All partitions of the cluster after an election; refused unread on a listener of clients.
     ApiKey.LEADER_AND_ISR: sys.maxsize,
     ApiKey.STOP_REPLICA: sys.maxsize,
@@ -162,15 +164,17 @@ _LONGER: Final = {
     ApiKey.SYNC_GROUP: _MAX_MEMBER_BYTES,
 }
 
-# The APIs that are answered without metadata.
-_SERVED_AT_ONCE: Final = frozenset(
-    {
-        ApiKey.API_VERSIONS,
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-    }
+# Serve long requests, which were parsed before, in place of handlers that parse them themselves.
+_LONG_HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
+    ApiKey.FETCH: handle_long_fetch,
+    ApiKey.OFFSET_COMMIT: handle_many_commits,
+}
+
+_OF_CONTROLLER: Final = frozenset(
+    {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA}
 )
+# The APIs that are answered without metadata.
+_SERVED_AT_ONCE: Final = _OF_CONTROLLER | {ApiKey.API_VERSIONS}
 
 
 class StartGate:
@@ -214,9 +218,13 @@ def dispatch(
         if logger.isEnabledFor(_TRACE):
             logger.log(_TRACE, "Handling %s of %s", request, request.context.principal)
         size = len(request.payload)
-        if size > MAX_REQUEST_BYTES and size > (most := _LONGER.get(key, MAX_REQUEST_BYTES)):
-            raise DecodeError(f"a {key.name} of {size} bytes, expected {most} at most")
         handler = handlers.get(key)
+        if size > LONG_REQUEST_BYTES and not _is_parsed_by_handler(request, context):
+            if size > (most := _LONGER.get(key, MAX_REQUEST_BYTES)):
+                raise DecodeError(f"a {key.name} of {size} bytes, expected {most} at most")
+            if request.parsed is None and not parse_in_slices(request, context):
+                return None
+            handler = _LONG_HANDLERS.get(key, handler)
         if handler is None:
             return CloseConnectionResponse(request, f"{request}: not served by this broker")
         try:
@@ -224,12 +232,20 @@ def dispatch(
         except DecodeError:  # A malformed request: the channel ends its connection.
             raise
         except Exception as error:  # noqa: BLE001 - one request must not end others
-            return _failed(request, error)
+            return failure_answer(request, error)
         if result is None or isinstance(result, Response):
             return result
         return _awaited(request, result)
 
     return handle
+
+
+def _is_parsed_by_handler(request: Request, context: BrokerContext) -> bool:
+    """Whether a long request is left to its handler: a Produce, or one that is refused unread."""
+    key = request.header.api_key
+    if key is ApiKey.PRODUCE:
+        return True
+    return key in _OF_CONTROLLER and not is_from_peer_listener(request, context)
 
 
 async def _awaited(
@@ -240,11 +256,4 @@ async def _awaited(
     except DecodeError:
         raise
     except Exception as error:  # noqa: BLE001 - as above
-        return _failed(request, error)
-
-
-def _failed(request: Request, error: Exception) -> Response:
-    # Without the body, which may have passwords.
-    logger.error("The handler of %s failed", request, exc_info=error)
-    code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
-    return error_answer(request, code)
+        return failure_answer(request, error)

@@ -10,17 +10,23 @@ Without such a field (Produce without acks, a request for "all topics" in an old
 connection ends, since the client would take an answer without an error for a success.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from odradek.broker.context import reply
-from odradek.errors import ErrorCode
+from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import CloseConnectionResponse, Request, Response
 from odradek.protocol.codec import parse_message
 from odradek.protocol.registry import request_type, response_type
 from odradek.protocol.schema import ArrayOf, Field, Message, MessageType
 
-__all__ = ["error_answer"]
+__all__ = ["error_answer", "failure_answer"]
+
+logger = logging.getLogger(__name__)
+
+# An answer with an error for each element of a longer request would keep the loop.
+_MAX_ANSWERED_BYTES: Final = 8 << 10
 
 # Fields that identify a row; copied from the request.
 _IDENTITY: Final = frozenset(
@@ -52,6 +58,16 @@ _WITH_ERROR: Final = {
     "records": None,
     "error_message": "the request met an error in the broker; its log has more",
 }
+
+
+def failure_answer(request: Request, error: Exception) -> Response:
+    """Logs that a handler failed, and answers its request; a long one closes its connection."""
+    # Without the body, which may have passwords.
+    logger.error("The handler of %s failed", request, exc_info=error)
+    code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
+    if len(request.payload) > _MAX_ANSWERED_BYTES:
+        return CloseConnectionResponse(request, f"{request}: {code.name}")
+    return error_answer(request, code)
 
 
 def error_answer(request: Request, code: ErrorCode) -> Response:

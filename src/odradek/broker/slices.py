@@ -1,14 +1,15 @@
-"""Handlers whose work grows with their request: done in slices, with other tasks in between.
+"""Work that grows with a request: done in slices, with other tasks of the loop in between.
 
-Such a handler is a generator. It yields after each element, where it may be interrupted, and
-returns its answer. A quick one is answered within the call, like any other; after a millisecond the
-rest continues as a coroutine, a millisecond per turn of the loop. If the client disconnects, the
-rest is not done. A handler that waits for the store in between is a coroutine, and runs its longer
-parts by `finish_in_slices`.
+Such work is a generator. It yields after each element, where it may be interrupted, and returns the
+answer to its request, or None if the request is answered otherwise. A handler of this kind
+(`in_slices`) runs its first slice within the call: a quick one is answered like any other. After a
+millisecond the rest continues as a task. In each turn of the loop one slice is done, of all
+requests together: a thousand such requests take turns, and the loop is as quick as with one of
+them. If the client disconnects, the rest is not done.
 
 Example: DescribeConfigs for 10,000 topics, a tenth of a millisecond each::
 
-    handle ── 10 topics ── 1 ms is over ──► coroutine ── 10 topics ── turn ── 10 topics ── … answer
+    handle ── 10 topics ── 1 ms is over ──► task ── 10 topics ── turn ── 10 topics ── … answer
 
 A step that cannot be made smaller, such as the expansion of a compressed batch, is yielded as a
 job: it runs on a thread, one job at a time, and the generator continues afterwards.
@@ -16,67 +17,164 @@ job: it runs on a thread, one job at a time, and the generator continues afterwa
 State that a handler uses after a `yield` has to be taken before the first one, like an image, which
 never changes, or has to be looked up again.
 
-Large answers are encoded in slices, too (`reply_in_slices`): a portion of the rows is encoded as if
-it were all of them, and the bytes around the rows, the same for each portion, are added once.
+Requests above `LONG_REQUEST_BYTES` are parsed in slices before their handler is called
+(`parse_in_slices`), and long answers are encoded in slices (`reply_in_slices`). A handler that
+waits for the store in between is a coroutine, and runs its longer parts by `finish_in_slices`; one
+that answers in a callback starts the answer by `start_in_slices`.
 """
 
-import asyncio
-from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import wraps
-from typing import Any, Final, TypeAlias, TypeVar
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from odradek.broker.context import BrokerContext, request_throttle_ms
-from odradek.broker.error_counts import count_errors
+from odradek.broker.error_answers import failure_answer
+from odradek.broker.error_counts import count_errors_steps
+from odradek.errors import DecodeError
 from odradek.network.request import CloseConnectionResponse, Request, Response, SendResponse
-from odradek.protocol.api_keys import is_flexible
-from odradek.protocol.codec import encode_message
+from odradek.protocol.codec import encode_message_steps, parse_message, parse_message_steps
 from odradek.protocol.headers import encode_response_header
-from odradek.protocol.primitives import encode_uvarint
+from odradek.protocol.registry import request_type
 from odradek.protocol.schema import Message, replace
 
-__all__ = ["Job", "Steps", "finish_in_slices", "in_slices", "reply_in_slices"]
+__all__ = [
+    "LONG_REQUEST_BYTES",
+    "Gathering",
+    "Job",
+    "Steps",
+    "StepsOrNone",
+    "body_of",
+    "finish_in_slices",
+    "in_slices",
+    "parse_in_slices",
+    "portions",
+    "reply_in_slices",
+    "start_in_slices",
+]
 
+# Longer requests are parsed in slices: a shorter one takes a millisecond or two at most.
+LONG_REQUEST_BYTES: Final = 8 << 10
 # How long a handler runs before other tasks of the loop do: 02 section 12.
 _SLICE_NS: Final = 1_000_000
-# Rows that are encoded at a time, a fraction of a slice. A compact count of them has one byte.
-_PORTION: Final = 100
 
 # Work that is done on a thread before the next step.
 Job: TypeAlias = Callable[[], None]
 # Yields where it may be interrupted: None, or a `Job`. Returns the answer.
 Steps: TypeAlias = Generator[Any, None, Response]
-Handled: TypeAlias = Response | Coroutine[Any, Any, Response]
+# The same; returns None for a request that is answered otherwise.
+StepsOrNone: TypeAlias = Generator[Any, None, Response | None]
 _T = TypeVar("_T")
+_M = TypeVar("_M", bound=Message)
+
+
+class _Slice(NamedTuple):
+    """What a slice has come to."""
+
+    is_done: bool
+    result: Any  # If done.
+    job: Job | None  # To be run before the next slice.
 
 
 def in_slices(
-    handler: Callable[[Request, BrokerContext], Steps],
-) -> Callable[[Request, BrokerContext], Handled]:
+    handler: Callable[[Request, BrokerContext], StepsOrNone],
+) -> Callable[[Request, BrokerContext], Response | None]:
     """Makes a handler of a generator."""
 
     @wraps(handler)
-    def handle(request: Request, context: BrokerContext) -> Handled:
+    def handle(request: Request, context: BrokerContext) -> Response | None:
         steps = handler(request, context)
-        response, job = _run_slice(steps, context)
-        return response if response is not None else _run_rest(steps, job, request, context)
+        first = _run_slice(steps, context)
+        if first.is_done:
+            response: Response | None = first.result
+            return response
+        _start_rest(request, steps, first, context)
+        return None
 
     return handle
 
 
-async def finish_in_slices(steps: Generator[Any, None, _T], context: BrokerContext) -> _T:
-    """Runs all steps, a millisecond per turn of the loop; returns their result, never None."""
-    while True:
-        result, job = _run_slice(steps, context)
-        if result is not None:
-            return result
-        await _pause(job, context)
+def start_in_slices(
+    request: Request, steps: StepsOrNone, context: BrokerContext, *, outlives_client: bool = False
+) -> None:
+    """Answers a parked request with what the steps return; the first slice is run now.
+
+    Args:
+        request: The request.
+        steps: The work.
+        context: The parts of the broker.
+        outlives_client: Whether the work is done even if the client disconnects.
+    """
+    first = _run_slice(steps, context)
+    if not first.is_done:
+        _start_rest(request, steps, first, context, outlives_client=outlives_client)
+    elif first.result is not None:
+        request.reply(first.result)
 
 
-def _run_slice(
-    steps: Generator[Any, None, _T], context: BrokerContext
-) -> tuple[_T | None, Job | None]:
-    """Runs steps for a slice of time; returns their result, if they ended, and a pending job."""
+def _start_rest(
+    request: Request,
+    steps: StepsOrNone,
+    last: _Slice,
+    context: BrokerContext,
+    *,
+    outlives_client: bool = False,
+) -> None:
+    assert context.slices is not None, "longer work needs a loop to share"
+    rest = _run_rest(request, steps, last, context, outlives_client=outlives_client)
+    context.slices.spawn(rest)
+
+
+async def _run_rest(
+    request: Request,
+    steps: StepsOrNone,
+    last: _Slice,
+    context: BrokerContext,
+    *,
+    outlives_client: bool,
+) -> None:
+    try:
+        while not last.is_done:
+            await _run_job(last.job, context)
+            if request.connection.is_closed and not outlives_client:
+                steps.close()
+                break
+            last = await _next_slice(request.header.api_key.name, steps, context)
+        response: Response | None = last.result
+        if request.connection.is_closed and not outlives_client:
+            response = CloseConnectionResponse(
+                request, "the client disconnected while it was served"
+            )
+    except DecodeError as error:
+        response = CloseConnectionResponse(request, f"{request}: {error}")
+    except Exception as error:  # noqa: BLE001 - one request must not end others
+        response = failure_answer(request, error)
+    if response is not None:
+        request.reply(response)
+
+
+async def finish_in_slices(
+    steps: Generator[Any, None, _T], request: Request, context: BrokerContext
+) -> _T:
+    """Runs all steps, for a handler that waits; returns their result."""
+    last = _run_slice(steps, context)
+    while not last.is_done:
+        await _run_job(last.job, context)
+        last = await _next_slice(request.header.api_key.name, steps, context)
+    result: _T = last.result
+    return result
+
+
+async def _next_slice(
+    name: str, steps: Generator[Any, None, Any], context: BrokerContext
+) -> _Slice:
+    if context.slices is None:
+        return _run_slice(steps, context)
+    return await context.slices.run(name, lambda: _run_slice(steps, context))
+
+
+def _run_slice(steps: Generator[Any, None, Any], context: BrokerContext) -> _Slice:
+    """Runs steps for a slice of time, or up to a job."""
     now_ns = context.clock.monotonic_ns
     end_ns = now_ns() + _SLICE_NS
     try:
@@ -84,152 +182,103 @@ def _run_slice(
         while job is None and now_ns() < end_ns:
             job = next(steps)
     except StopIteration as stop:
-        result: _T = stop.value
-        return result, None
-    return None, job
+        return _Slice(True, stop.value, None)
+    return _Slice(False, None, job)
 
 
-async def _pause(job: Job | None, context: BrokerContext) -> None:
-    """Lets other tasks of the loop run, and runs the job, if there is one."""
+async def _run_job(job: Job | None, context: BrokerContext) -> None:
     if job is None:
-        await asyncio.sleep(0)
-    elif context.expansions is None:
+        return
+    if context.expansions is None:
         job()
     else:
         await context.expansions.run(job)
 
 
-async def _run_rest(
-    steps: Steps, job: Job | None, request: Request, context: BrokerContext
-) -> Response:
-    while True:
-        await _pause(job, context)
-        if request.connection.is_closed:
-            steps.close()
-            return CloseConnectionResponse(request, "the client disconnected while it was served")
-        response, job = _run_slice(steps, context)
-        if response is not None:
-            return response
+def body_of(cls: type[_M], request: Request) -> _M:
+    """The parsed body of a request.
+
+    Raises:
+        DecodeError: It is malformed.
+    """
+    if request.parsed is not None:
+        parsed: _M = request.parsed
+        return parsed
+    message, _ = parse_message(
+        cls, request.payload, request.header.api_version, request.body_offset
+    )
+    return message
+
+
+def parse_in_slices(request: Request, context: BrokerContext) -> bool:
+    """Parses a long request.
+
+    Returns whether it is parsed; if not, it is handed to its handler again when it is.
+
+    Raises:
+        DecodeError: It is malformed.
+    """
+    is_first_slice = True
+
+    def steps() -> StepsOrNone:
+        header = request.header
+        request.parsed = yield from parse_message_steps(
+            request_type(header.api_key), request.payload, header.api_version, request.body_offset
+        )
+        if not is_first_slice:
+            request.submit_again()
+        return None
+
+    parsing = steps()
+    first = _run_slice(parsing, context)
+    is_first_slice = False
+    if not first.is_done:
+        _start_rest(request, parsing, first, context)
+    return first.is_done
 
 
 def reply_in_slices(
-    request: Request, message: Message, rows: str, context: BrokerContext, *, inner: str = ""
+    request: Request, message: Message, context: BrokerContext, *, throttle_ms: int = 0
 ) -> Steps:
-    """As `reply_throttled`, for an answer whose field `rows` may be long.
+    """As `reply_throttled`, for an answer that may be long."""
+    header = request.header
+    chunks = yield from encode_message_steps(message, header.api_version)
+    request.errors = yield from count_errors_steps(message)
+    # Last, since the work is counted against the client's share.
+    throttle_ms = request_throttle_ms(request, context, other_ms=throttle_ms)
+    if throttle_ms > 0:
+        throttled = replace(message, throttle_time_ms=throttle_ms)
+        chunks = yield from encode_message_steps(throttled, header.api_version)
+    start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
+    return SendResponse(request, [start, *chunks])
+
+
+class Gathering:
+    """Work of a request that is begun in portions, each of which calls back when it is done.
 
     Args:
-        inner: A field of each row that may be long as well.
-    """
-    header = request.header
-    version = header.api_version
-    elements: Sequence[Message] = getattr(message, rows)
-    frame = _Frame(message, rows, inner, version, is_flexible(header.api_key, version))
-    counts = Counter(count_errors(frame.message))
-    chunks: list[bytes] = []
-    for portion in _portions(elements, inner):
-        for element in portion:
-            counts.update(count_errors(element))
-        if inner and len(portion) == 1 and len(_inner_rows(portion[0], inner)) > _PORTION:
-            chunks += yield from frame.encode_long(portion[0])
-        else:
-            chunks.append(frame.encode(portion))
-        yield
-    request.errors = counts
-    throttle_ms = request_throttle_ms(request, context)
-    before, after = frame.around(throttle_ms)
-    start = encode_response_header(header.api_key, version, header.correlation_id)
-    return SendResponse(request, [start, before, frame.count(len(elements)), *chunks, after])
-
-
-class _Frame:
-    """The bytes around the rows of an answer.
-
-    Their place is found by comparison: with one row and without any, the encodings are the same up
-    to the count of rows.
+        on_all: Called once, when every portion is done and `end` was called.
     """
 
-    __slots__ = ("_count_size", "_inner", "_is_flexible", "_rows", "_start", "_version", "message")
+    __slots__ = ("_on_all", "_open_count")
 
-    def __init__(
-        self, message: Message, rows: str, inner: str, version: int, is_flexible: bool
-    ) -> None:
-        self.message = replace(message, **{rows: ()})  # Without its rows.
-        self._rows = rows
-        self._inner = inner
-        self._version = version
-        self._is_flexible = is_flexible
-        self._count_size = 1 if is_flexible else 4
-        self._start = -1  # The position of the count of rows; -1 before the first portion.
-        elements = getattr(message, rows)
-        if elements:
-            sample = replace(elements[0], **{inner: ()}) if inner else elements[0]
-            self._start = self._place_of_count(self._encode(()), self._encode((sample,)))
+    def __init__(self, on_all: Callable[[], None]) -> None:
+        self._on_all = on_all
+        self._open_count = 1  # Portions that are not done; one more until the last is begun.
 
-    def around(self, throttle_ms: int) -> tuple[bytes, bytes]:
-        """The bytes before the count of rows, and those after the last row."""
-        if throttle_ms > 0:
-            self.message = replace(self.message, throttle_time_ms=throttle_ms)
-        whole = self._encode(())
-        if self._start < 0:
-            # The place does not matter: without rows the count stays where it is.
-            return b"", whole
-        return whole[: self._start], whole[self._start + self._count_size :]
+    def begin(self) -> None:
+        """A portion begins."""
+        self._open_count += 1
 
-    def count(self, count: int) -> bytes:
-        """The encoded count of rows."""
-        if self._start < 0:
-            return b""
-        return encode_uvarint(count + 1) if self._is_flexible else count.to_bytes(4, "big")
-
-    def encode(self, portion: Sequence[Message]) -> bytes:
-        """The encoded rows alone; at most as many as a count of one byte permits."""
-        data = self._encode(portion)
-        end = len(data) - (len(self._encode(())) - self._start - self._count_size)
-        return data[self._start + self._count_size : end]
-
-    def encode_long(self, element: Message) -> Generator[None, None, list[bytes]]:
-        """One row whose own rows are encoded in portions."""
-        inner = _inner_rows(element, self._inner)
-        empty = self.encode((replace(element, **{self._inner: ()}),))
-        start = self._place_of_count(
-            empty, self.encode((replace(element, **{self._inner: inner[:1]}),))
-        )
-        body = start + self._count_size
-        tail = empty[body:]
-        chunks = [empty[:start], self.count(len(inner))]
-        for first in range(0, len(inner), _PORTION):
-            portion = inner[first : first + _PORTION]
-            data = self.encode((replace(element, **{self._inner: portion}),))
-            chunks.append(data[body : len(data) - len(tail)])
-            yield
-        chunks.append(tail)
-        return chunks
-
-    def _encode(self, portion: Sequence[Message]) -> bytes:
-        return encode_message(replace(self.message, **{self._rows: portion}), self._version)
-
-    def _place_of_count(self, empty: bytes, one: bytes) -> int:
-        """The position of the count: it ends where the two encodings first differ."""
-        place = next(
-            index for index, pair in enumerate(zip(empty, one, strict=False)) if pair[0] != pair[1]
-        )
-        return place + 1 - self._count_size
+    def end(self) -> None:
+        """A portion is done, or the last one has begun."""
+        self._open_count -= 1
+        if not self._open_count:
+            self._on_all()
 
 
-def _inner_rows(element: Message, inner: str) -> Sequence[Message]:
-    return getattr(element, inner) or ()
-
-
-def _portions(elements: Sequence[Message], inner: str) -> Iterator[list[Message]]:
-    """Elements that are encoded together: `_PORTION` rows of either kind at most, or one."""
-    portion: list[Message] = []
-    weight = 0
-    for element in elements:
-        size = 1 + (len(_inner_rows(element, inner)) if inner else 0)
-        if portion and weight + size > _PORTION:
-            yield portion
-            portion, weight = [], 0
-        portion.append(element)
-        weight += size
-    if portion:
+def portions(elements: Iterable[_T], size: int) -> Iterator[list[_T]]:
+    """The elements in lists of that size; the last one may be shorter."""
+    remaining = iter(elements)
+    while portion := list(islice(remaining, size)):
         yield portion

@@ -7,7 +7,7 @@ stamps. Stamps are monotonic nanoseconds, -1 until set.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.errors import ErrorCode
 from odradek.lazy_dataclass import dataclass
@@ -74,7 +74,11 @@ class RequestPlane(Protocol):
     """The part of a request channel that connections and requests need."""
 
     def submit(self, request: "Request") -> "Response | None":
-        """Handles a request, for the first time or again; returns its answer, or None if later."""
+        """Handles a request; returns its answer, or None if later."""
+        ...
+
+    def submit_again(self, request: "Request") -> "Response | None":
+        """Handles a request that was parked before its handler had it."""
         ...
 
     def send_response(self, response: "Response") -> None:
@@ -123,6 +127,8 @@ class Request:
     errors: Mapping[ErrorCode, int] | None = None
     # A second name to count under, such as FetchFollower; None for none.
     metrics_name: str | None = None
+    # The body of a long request, which was parsed before its handler is called.
+    parsed: Any = None
     # Called if the connection closes before the answer, to unpark the request.
     on_abandoned: Callable[[], object] | None = None
     # Whether its handler ran at once and returned the answer: then its times consist of its start,
@@ -161,7 +167,7 @@ class Request:
     def submit_again(self) -> None:
         """Hands a request to its handler that was parked before."""
         self.api_local_complete_ns = UNSET  # Parking it was no work of a handler.
-        response = self.connection.channel.submit(self)
+        response = self.connection.channel.submit_again(self)
         if response is not None:
             self.reply(response)
 

@@ -18,23 +18,30 @@ constructor. For `HeartbeatRequest` v4 (group_id, generation_id, member_id, …)
         …
         return make0(v1, v2, v3, v4), pos
 
+With `in_steps` the function is a generator that yields after each element of an array, so that the
+caller can do other work in between, and that refuses more than `MAX_ELEMENTS` in all arrays
+together. It is for long requests; reading a short one takes no longer for it.
+
 Rules of the generated code: a length or count is compared with the bytes left before memory is
 allocated; every loop turn consumes at least one byte; `pos` never passes `end`. A read past the end
 of the buffer raises `IndexError` or `struct.error`, which `codec` translates.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct, calcsize, unpack_from
 from typing import Any
 
 from odradek.protocol.primitives import (
     BYTES,
+    MAX_ELEMENTS,
     MAX_STRING_BYTES,
+    MAX_TAGS,
     RECORDS,
     STRING,
     UUID,
     WireType,
     fail_count,
+    fail_excess,
     fail_length,
     fail_null,
     fail_tag,
@@ -44,7 +51,7 @@ from odradek.protocol.primitives import (
 )
 from odradek.protocol.schema import ArrayOf, Field, MessageType, compile_constructor, default_of
 
-__all__ = ["compile_decoder", "decoder_source"]
+__all__ = ["compile_decoder", "compile_stepping_decoder", "decoder_source"]
 
 
 def compile_decoder(cls: MessageType, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
@@ -55,20 +62,36 @@ def compile_decoder(cls: MessageType, version: int) -> Callable[[memoryview, int
     return decode
 
 
-def decoder_source(cls: MessageType, version: int) -> tuple[str, dict[str, Any]]:
+def compile_stepping_decoder(
+    cls: MessageType, version: int
+) -> Callable[[memoryview, int], Generator[None, None, tuple[Any, int]]]:
+    """Compiles the decoder of one version that yields after each element."""
+    source, scope = decoder_source(cls, version, in_steps=True)
+    name = f"<stepping decoder of {cls.__name__} v{version}>"
+    exec(compile(source, name, "exec"), scope)  # noqa: S102
+    decode: Callable[[memoryview, int], Generator[None, None, tuple[Any, int]]] = scope["decode"]
+    return decode
+
+
+def decoder_source(
+    cls: MessageType, version: int, *, in_steps: bool = False
+) -> tuple[str, dict[str, Any]]:
     """The source of a decoder, and the names it uses."""
-    writer = _DecoderWriter(version, flexible=version in cls.wire_flexible)
+    writer = _DecoderWriter(version, flexible=version in cls.wire_flexible, in_steps=in_steps)
     result = writer.struct(cls)
     writer.line(f"return {result}, pos")
-    return "\n".join(
-        ["def decode(buf, pos):", "    end = len(buf)", *writer.lines, ""]
-    ), writer.scope
+    begin = ["def decode(buf, pos):", "    end = len(buf)"]
+    if in_steps:
+        # At least one yield makes it a generator.
+        begin += [f"    room = {MAX_ELEMENTS}", "    yield"]
+    return "\n".join([*begin, *writer.lines, ""]), writer.scope
 
 
 class _DecoderWriter:
-    def __init__(self, version: int, *, flexible: bool) -> None:
+    def __init__(self, version: int, *, flexible: bool, in_steps: bool) -> None:
         self._version = version
         self._flexible = flexible
+        self._in_steps = in_steps
         self._depth = 1
         self._names = 0
         # Fixed-size beginnings not read yet: (struct code, variable).
@@ -76,6 +99,7 @@ class _DecoderWriter:
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {
             "fail_count": fail_count,
+            "fail_excess": fail_excess,
             "fail_length": fail_length,
             "fail_null": fail_null,
             "fail_tag": fail_tag,
@@ -143,6 +167,9 @@ class _DecoderWriter:
         self._open_present(count, value, nullable=nullable)
         least = self._least_size(element)
         self.line(f"if {count} * {least} > end - pos: fail_count({label!r}, {count}, pos, end)")
+        if self._in_steps:
+            self.line(f"room -= {count}")
+            self.line(f"if room < 0: fail_excess({label!r}, {MAX_ELEMENTS})")
         if isinstance(element, WireType) and element.code and element is not UUID:
             self.line(f'{value} = unpack_from(f">{{{count}}}{element.code}", buf, pos)')
             self.line(f"pos += {count} * {element.size_bytes}")
@@ -156,6 +183,8 @@ class _DecoderWriter:
                 item = self._value(element, label, nullable=False)
                 self._flush()
             self.line(f"{value}.append({item})")
+            if self._in_steps:
+                self.line("yield")
             self._depth -= 1
             self.line(f"{value} = tuple({value})")
         self._close_present(nullable=nullable)
@@ -218,6 +247,7 @@ class _DecoderWriter:
         self._depth += 1
         tag, size, last, end = (self._name(prefix) for prefix in ("t", "s", "l", "e"))
         self.line(f"if {count} > 127: {count}, pos = uvarint_tail(buf, pos, {count})")
+        self.line(f"if {count} > {MAX_TAGS}: fail_excess('tags', {MAX_TAGS})")
         self.line(f"{last} = -1")
         self.line(f"for _ in range({count}):")
         self._depth += 1

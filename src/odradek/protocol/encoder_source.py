@@ -8,12 +8,15 @@ tags is the pad byte `x` of that call. That is the whole code for `HeartbeatResp
         w = out.append
         w(pack1(m.throttle_time_ms, m.error_code))   # >ihx
 
+With `in_steps` the function is a generator that yields after each element of an array, for long
+answers.
+
 A string above `MAX_STRING_BYTES` is refused: no reader accepts it, and the peer would close the
 connection without a reason. The explanation of an error (`error_message` and the like) is for
 people and may quote long input of a peer, so it is truncated instead.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct, pack
 from typing import Any, NoReturn
 
@@ -28,7 +31,7 @@ from odradek.protocol.primitives import (
 )
 from odradek.protocol.schema import ArrayOf, Field, MessageType, default_of
 
-__all__ = ["compile_encoder", "encoder_source"]
+__all__ = ["compile_encoder", "compile_stepping_encoder", "encoder_source"]
 
 
 def compile_encoder(cls: MessageType, version: int) -> Callable[[Any, list[Any]], None]:
@@ -39,11 +42,27 @@ def compile_encoder(cls: MessageType, version: int) -> Callable[[Any, list[Any]]
     return encode
 
 
-def encoder_source(cls: MessageType, version: int) -> tuple[str, dict[str, Any]]:
+def compile_stepping_encoder(
+    cls: MessageType, version: int
+) -> Callable[[Any, list[Any]], Generator[None, None, None]]:
+    """Compiles the encoder of one version that yields after each element."""
+    source, scope = encoder_source(cls, version, in_steps=True)
+    name = f"<stepping encoder of {cls.__name__} v{version}>"
+    exec(compile(source, name, "exec"), scope)  # noqa: S102
+    encode: Callable[[Any, list[Any]], Generator[None, None, None]] = scope["encode"]
+    return encode
+
+
+def encoder_source(
+    cls: MessageType, version: int, *, in_steps: bool = False
+) -> tuple[str, dict[str, Any]]:
     """The source of an encoder, and the names it uses."""
-    writer = _EncoderWriter(version, flexible=version in cls.wire_flexible)
+    writer = _EncoderWriter(version, flexible=version in cls.wire_flexible, in_steps=in_steps)
     writer.struct(cls, "m", "w")
-    return "\n".join(["def encode(m, out):", "    w = out.append", *writer.lines, ""]), writer.scope
+    begin = ["def encode(m, out):", "    w = out.append"]
+    if in_steps:
+        begin.append("    yield")  # At least one makes it a generator.
+    return "\n".join([*begin, *writer.lines, ""]), writer.scope
 
 
 def _fail_unsupported(name: str, field: str, version: int) -> NoReturn:
@@ -67,9 +86,10 @@ def _tag(tag: int, parts: list[Any]) -> bytes:
 
 
 class _EncoderWriter:
-    def __init__(self, version: int, *, flexible: bool) -> None:
+    def __init__(self, version: int, *, flexible: bool, in_steps: bool) -> None:
         self._version = version
         self._flexible = flexible
+        self._in_steps = in_steps
         self._depth = 1
         self._names = 0
         # Fixed-size values not written yet: (struct code, expression; none for a pad byte).
@@ -202,6 +222,8 @@ class _EncoderWriter:
         else:
             self._value(element, item, write, label=label, nullable=False)
             self._flush(write)
+        if self._in_steps:
+            self.line("yield")
         self._depth -= 1
 
     def _nested(self, cls: MessageType, value: str, write: str, *, nullable: bool) -> None:

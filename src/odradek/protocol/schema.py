@@ -20,7 +20,7 @@ the frozen class by assigning `__class__`.
 `codec` reads and writes the messages declared with this module.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, dataclass_transform
 
 from odradek.protocol.primitives import WireType
@@ -131,6 +131,11 @@ class MessageType(type):
     # Codecs compiled so far, by version.
     wire_decoders: dict[int, Callable[[memoryview, int], tuple[Any, int]]]
     wire_encoders: dict[int, Callable[[Any, list[Any]], None]]
+    # The same for long messages, which yield after each element.
+    wire_stepping_decoders: dict[
+        int, Callable[[memoryview, int], Generator[None, None, tuple[Any, int]]]
+    ]
+    wire_stepping_encoders: dict[int, Callable[[Any, list[Any]], Generator[None, None, None]]]
     # A shared instance of defaults: the value of absent tagged structs, recognised by identity.
     wire_default: "Message | None"
     # Builds an instance from all field values in order; made with the constructor.
@@ -158,6 +163,8 @@ class MessageType(type):
         cls.wire_flexible = VersionRange.parse(flexible)
         cls.wire_decoders = {}
         cls.wire_encoders = {}
+        cls.wire_stepping_decoders = {}
+        cls.wire_stepping_encoders = {}
         cls.wire_default = None
         cls.wire_make = None
         return cls

@@ -149,6 +149,12 @@ class DelayedOperationPurgatory(Generic[Operation]):
         if self._timer_enabled:
             self._timer.add(operation)
 
+    def trim(self, key: Hashable) -> None:
+        """Removes the completed operations of a key, for an operation that had very many keys."""
+        operations = self._watchers.get(key)
+        if operations is not None:
+            self._drop_completed(key, operations)
+
     def check_and_complete(self, key: Hashable) -> int:
         """Checks every operation watched under the key. Returns how many this call completed."""
         operations = self._watchers.get(key)

@@ -10,7 +10,7 @@ It ends as soon as one of these holds for any of its partitions:
 
 or when the bytes between fetch offsets and readable ends add up to `min_bytes`. A reader ahead of
 the readable end, as after a change of leader, waits until the end reaches it. The logs are read
-again for the answer.
+again for the answer. A fetch of more than `MANY_PARTITIONS` ends at the first change.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,11 @@ from odradek.storage.log.log import Log
 from odradek.storage.log.offsets import LogOffsetMetadata
 from odradek.storage.log.reader import FetchIsolation
 
-__all__ = ["DelayedFetch"]
+__all__ = ["MANY_PARTITIONS", "DelayedFetch"]
+
+# A fetch of more partitions is read in steps, and ends as soon as one of them changes: to count the
+# bytes of all of them at each append would delay the producers.
+MANY_PARTITIONS = 200
 
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 _LOG_END = FetchIsolation.LOG_END
@@ -73,6 +77,8 @@ class DelayedFetch(DelayedOperation):
         self._on_expired = on_expired
 
     def try_complete(self) -> bool:
+        if len(self.partitions) > MANY_PARTITIONS:
+            return self.force_complete()
         params = self.params
         isolation, only_leader = params.isolation, params.only_from_leader
         accumulated = 0

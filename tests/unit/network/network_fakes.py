@@ -27,6 +27,9 @@ class NoChannel:
     def submit(self, request: Request) -> Response | None:
         raise AssertionError("not asked for here")
 
+    def submit_again(self, request: Request) -> Response | None:
+        raise AssertionError("not asked for here")
+
     def send_response(self, response: Response) -> None:
         raise AssertionError("not asked for here")
 

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from odradek.broker.authorization import check_is_peer
 from odradek.broker.context import BrokerContext, note_local_end, reply
+from odradek.broker.slices import body_of
 from odradek.errors import ApiError, StoreError
 from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.network.request import CloseConnectionResponse, Request, Response
-from odradek.protocol.codec import parse_message
 from odradek.protocol.schema import Message
 
 __all__ = ["obey", "parse_peer_request"]
@@ -33,10 +33,7 @@ def parse_peer_request(
     except ApiError as error:
         logger.warning("Refused %s: %s", request, error)
         return reply(request, refusal_type(error_code=error.code))
-    message, _ = parse_message(
-        message_type, request.payload, request.header.api_version, request.body_offset
-    )
-    return message
+    return body_of(message_type, request)
 
 
 async def obey(

@@ -8,16 +8,19 @@ A parked request takes no slot: one that waits for a dead broker does not block 
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
 
+from odradek.broker.slices import portions
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import ClusterImage
+from odradek.network.request import Request
 
 __all__ = [
     "MAX_NEW_PARTITIONS",
     "NOT_CONTROLLER_MESSAGE",
     "TIMED_OUT_MESSAGE",
+    "change_in_portions",
     "find_excess",
     "find_repeated",
     "has_leaders",
@@ -27,7 +30,41 @@ __all__ = [
 NOT_CONTROLLER_MESSAGE: Final = "This broker is not the active controller."
 # Partitions that one request may create, as in Kafka: more would block the controller for others.
 MAX_NEW_PARTITIONS: Final = 10_000
+# Topics or partitions that the controller decides on in one turn of the loop.
+CHANGED_AT_ONCE: Final = 50
 TIMED_OUT_MESSAGE: Final = "The change is stored, but was not seen here before the time was up."
+
+_E = TypeVar("_E")
+_R = TypeVar("_R")
+
+
+async def change_in_portions(
+    request: Request,
+    elements: Iterable[_E],
+    change: Callable[[list[_E]], Awaitable[Iterable[_R]]],
+    refuse: Callable[[_E, ApiError], _R],
+) -> list[_R]:
+    """Asks the controller for changes, some at a time, as long as the client is connected.
+
+    Each portion is one event of the controller: it decides on it in one turn of the loop.
+
+    Args:
+        request: The request of the client.
+        elements: What is to be changed.
+        change: The controller's part; returns the results.
+        refuse: The result of an element that is not changed.
+    """
+    results: list[_R] = []
+    for portion in portions(elements, CHANGED_AT_ONCE):
+        try:
+            if request.connection.is_closed:
+                raise ApiError(
+                    ErrorCode.NETWORK_EXCEPTION, "the client hung up before its turn came"
+                )
+            results += await change(portion)
+        except ApiError as error:
+            results += [refuse(element, error) for element in portion]
+    return results
 
 
 def find_excess(partition_counts: Iterable[int]) -> ApiError | None:

@@ -1,17 +1,22 @@
 """AlterClientQuotas: sets and removes quotas, each entity by itself."""
 
 from collections.abc import Generator, Mapping
+from typing import Final
 
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, note_local_end
-from odradek.broker.quotas.entities import check_quota, check_quota_key, quota_entity
+from odradek.broker.quotas.entities import (
+    check_component_count,
+    check_quota,
+    check_quota_key,
+    quota_entity,
+)
 from odradek.broker.settings.alterations import refuse_excess, write_in_portions
-from odradek.broker.slices import Steps, finish_in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, finish_in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.changes import QuotaSet
 from odradek.metadata.image import QuotaEntity
 from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -23,17 +28,17 @@ from odradek.security.operations import Operation
 
 __all__ = ["handle_alter_client_quotas"]
 
+# Changes of one entity; there are five keys, and the last change of each counts.
+_MAX_OPS: Final = 100
+
 
 async def handle_alter_client_quotas(request: Request, context: BrokerContext) -> Response:
     """Checks every entity, then stores the valid changes."""
-    version = request.header.api_version
-    message, _ = parse_message(
-        AlterClientQuotasRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(AlterClientQuotasRequest, request)
     try:
         check_allowed(context.authorizer, request, Operation.ALTER_CONFIGS)
         refuse_excess(len(message.entries))
-        plans = await finish_in_slices(_plan_all(message), context)
+        plans = await finish_in_slices(_plan_all(message), request, context)
     except ApiError as denial:
         plans = [denial for _ in message.entries]
     changes = [plan for plan in plans if isinstance(plan, QuotaSet)]
@@ -46,7 +51,9 @@ async def handle_alter_client_quotas(request: Request, context: BrokerContext) -
             for change, error in zip(changes, errors, strict=True)
             if error is not None
         }
-    return await finish_in_slices(_answer(request, message, plans, failed, context), context)
+    return await finish_in_slices(
+        _answer(request, message, plans, failed, context), request, context
+    )
 
 
 def _plan_all(
@@ -88,14 +95,20 @@ def _answer(
         yield
         error = plan if isinstance(plan, ApiError) else failed.get(plan.entity)
         if error is None:
-            rows.append(_row(entry, ErrorCode.NONE, None))
+            rows.append((yield from _row(entry, ErrorCode.NONE, None)))
         else:
-            rows.append(_row(entry, error.code, str(error)))
+            rows.append((yield from _row(entry, error.code, str(error))))
     answer = AlterClientQuotasResponse(entries=rows)
-    return (yield from reply_in_slices(request, answer, "entries", context))
+    return (yield from reply_in_slices(request, answer, context))
 
 
 def _plan(entry: RequestEntryData) -> QuotaSet:
+    check_component_count(len(entry.entity))
+    if len(entry.ops) > _MAX_OPS:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"expected at most {_MAX_OPS} changes of an entity, found {len(entry.ops)}",
+        )
     entity = quota_entity([(part.entity_type, part.entity_name) for part in entry.entity])
     values: dict[str, float | None] = {}
     for op in entry.ops:
@@ -107,12 +120,11 @@ def _plan(entry: RequestEntryData) -> QuotaSet:
     return QuotaSet(entity, values)
 
 
-def _row(entry: RequestEntryData, error: ErrorCode, message: str | None) -> ResponseEntryData:
-    return ResponseEntryData(
-        error_code=error,
-        error_message=message,
-        entity=[
-            EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
-            for part in entry.entity
-        ],
-    )
+def _row(
+    entry: RequestEntryData, error: ErrorCode, message: str | None
+) -> Generator[None, None, ResponseEntryData]:
+    entity = []
+    for part in entry.entity:
+        entity.append(EntityData(entity_type=part.entity_type, entity_name=part.entity_name))
+        yield
+    return ResponseEntryData(error_code=error, error_message=message, entity=entity)

@@ -9,10 +9,9 @@ from typing import Final
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext
 from odradek.broker.handlers._topic_changes import NOT_CONTROLLER_MESSAGE
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.enums import ScramMechanism
 from odradek.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -29,10 +28,7 @@ _KNOWN_MECHANISMS: Final = frozenset(ScramMechanism)
 @in_slices
 def handle_alter_user_scram_credentials(request: Request, context: BrokerContext) -> Steps:
     """One row per user, in the order of their first mention (13 section 5.2)."""
-    version = request.header.api_version
-    message, _ = parse_message(
-        AlterUserScramCredentialsRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(AlterUserScramCredentialsRequest, request)
     error: ApiError | None = None
     try:
         check_allowed(context.authorizer, request, Operation.ALTER)
@@ -52,7 +48,7 @@ def handle_alter_user_scram_credentials(request: Request, context: BrokerContext
         rows.append(row)
         yield
     answer = AlterUserScramCredentialsResponse(results=rows)
-    return (yield from reply_in_slices(request, answer, "results", context))
+    return (yield from reply_in_slices(request, answer, context))
 
 
 def _refusal(name: str, deleted_mechanism: int | None, *, is_repeated: bool) -> ApiError:

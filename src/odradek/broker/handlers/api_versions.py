@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from odradek.broker.context import BrokerContext, is_from_peer_listener, reply_throttled
+from odradek.broker.slices import body_of
 from odradek.errors import ErrorCode
 from odradek.network.request import (
     ClientInformation,
@@ -12,7 +13,6 @@ from odradek.network.request import (
     is_valid_client_information,
 )
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
-from odradek.protocol.codec import parse_message
 from odradek.protocol.envelope import encode_response
 from odradek.protocol.messages.api_versions import (
     ApiVersion,
@@ -42,7 +42,7 @@ def api_versions_handler(
                 error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(ApiKey.API_VERSIONS)]
             )
             return SendResponse(request, [encode_response(request.header, message)])
-        asked, _ = parse_message(ApiVersionsRequest, request.payload, version, request.body_offset)
+        asked = body_of(ApiVersionsRequest, request)
         if version >= _FIRST_NAMED_VERSION and not is_valid_client_information(
             asked.client_software_name, asked.client_software_version
         ):

@@ -1,22 +1,23 @@
 """CreatePartitions: the controller enlarges topics; answered when new partitions have leaders."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Final
 
 from odradek.broker.authorization import check_allowed
-from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.context import BrokerContext, note_local_end
 from odradek.broker.handlers._topic_changes import (
     NOT_CONTROLLER_MESSAGE,
     TIMED_OUT_MESSAGE,
+    change_in_portions,
     find_excess,
     find_repeated,
     has_leaders,
 )
 from odradek.broker.quotas.client_quotas import MutationQuota
+from odradek.broker.slices import Steps, body_of, finish_in_slices, reply_in_slices, start_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.admin_requests import CreatePartitionsResult, NewPartitions
 from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -34,36 +35,41 @@ async def handle_create_partitions(request: Request, context: BrokerContext) -> 
     """Creates partitions, then waits until metadata shows them, up to the client's timeout."""
     started_ms = context.clock.monotonic_ms()
     version = request.header.api_version
-    message, _ = parse_message(
-        CreatePartitionsRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(CreatePartitionsRequest, request)
     quota = context.quotas.mutation_quota(request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION)
     results: dict[str, CreatePartitionsResult] = {}
-    wanted = _select(message, request, quota, results, context)
+    wanted = await finish_in_slices(
+        _select(message, request, quota, results, context), request, context
+    )
     if wanted:
         note_local_end(request, context)
-        try:
-            made = await context.controller.create_partitions(
-                list(wanted.values()), validate_only=message.validate_only
-            )
-        except ApiError as error:
-            made = [_refused(name, error) for name in wanted]
+        made = await change_in_portions(
+            request,
+            wanted.values(),
+            lambda some: context.controller.create_partitions(
+                some, validate_only=message.validate_only
+            ),
+            lambda topic, error: _refused(topic.name, error),
+        )
         results.update((result.name, result) for result in made)
     grown = [name for name, result in results.items() if result.error is ErrorCode.NONE]
 
-    def answer(unseen: frozenset[str]) -> Response:
+    def answer(unseen: frozenset[str]) -> Steps:
         late = ApiError(ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT_MESSAGE)
-        told = [
-            _refused(name, late) if name in unseen else result for name, result in results.items()
-        ]
-        return reply_throttled(request, _response(told), context, throttle_ms=quota.throttle_ms())
+        rows = []
+        for name, result in results.items():
+            rows.append(_row(_refused(name, late) if name in unseen else result))
+            yield
+        response = CreatePartitionsResponse(results=rows)
+        throttle_ms = quota.throttle_ms()
+        return (yield from reply_in_slices(request, response, context, throttle_ms=throttle_ms))
 
     if message.validate_only or not grown:
-        return answer(frozenset())
+        return await finish_in_slices(answer(frozenset()), request, context)
     context.metadata_waiter.park(
         grown,
         lambda name: has_leaders(context.cache.image, name, wanted[name].total_count, None),
-        lambda unseen: request.reply(answer(unseen)),
+        lambda unseen: start_in_slices(request, answer(unseen), context),
         timeout_ms=message.timeout_ms,
         started_ms=started_ms,
     )
@@ -76,10 +82,12 @@ def _select(
     quota: MutationQuota,
     results: dict[str, CreatePartitionsResult],
     context: BrokerContext,
-) -> Mapping[str, NewPartitions]:
+) -> Generator[None, None, Mapping[str, NewPartitions]]:
     """The topics for the controller; the refusals of others are put into `results`."""
     repeated = find_repeated(topic.name for topic in message.topics)
+    yield
     excess = find_excess(_added_count(topic, context) for topic in message.topics)
+    yield
     wanted: dict[str, NewPartitions] = {}
     for topic in message.topics:
         name = topic.name
@@ -106,6 +114,7 @@ def _select(
             results[name] = _refused(name, error)
         else:
             wanted[name] = _new_partitions(topic)
+        yield
     return wanted
 
 
@@ -125,12 +134,7 @@ def _refused(name: str, error: ApiError) -> CreatePartitionsResult:
     return CreatePartitionsResult(name=name, error=error.code, message=str(error))
 
 
-def _response(results: list[CreatePartitionsResult]) -> CreatePartitionsResponse:
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(
-                name=result.name, error_code=result.error, error_message=result.message
-            )
-            for result in results
-        ]
+def _row(result: CreatePartitionsResult) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(
+        name=result.name, error_code=result.error, error_message=result.message
     )

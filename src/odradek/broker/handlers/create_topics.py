@@ -1,22 +1,23 @@
 """CreateTopics: the controller creates topics; answered when metadata shows all their leaders."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Final, TypeAlias
 
 from odradek.broker.authorization import is_allowed
-from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.context import BrokerContext, note_local_end
 from odradek.broker.handlers._topic_changes import (
     NOT_CONTROLLER_MESSAGE,
     TIMED_OUT_MESSAGE,
+    change_in_portions,
     find_excess,
     find_repeated,
     has_leaders,
 )
 from odradek.broker.quotas.client_quotas import MutationQuota
+from odradek.broker.slices import Steps, body_of, finish_in_slices, reply_in_slices, start_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.admin_requests import BROKER_DEFAULT, NewTopic, TopicResult
 from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -32,45 +33,52 @@ __all__ = ["handle_create_topics"]
 
 _FIRST_CONFIGS_VERSION: Final = 5
 _FIRST_STRICT_QUOTA_VERSION: Final = 6
+# Settings of one topic in a request: more than there are.
+_MAX_CONFIGS: Final = 1_000
 
 
 async def handle_create_topics(request: Request, context: BrokerContext) -> Response | None:
     """Creates topics, then waits until metadata shows them, up to the client's timeout."""
     started_ms = context.clock.monotonic_ms()
     version = request.header.api_version
-    message, _ = parse_message(CreateTopicsRequest, request.payload, version, request.body_offset)
+    message = body_of(CreateTopicsRequest, request)
     quota = context.quotas.mutation_quota(request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION)
     results: dict[str, TopicResult] = {}
-    wanted = _select(message, request, quota, results, context)
+    wanted = await finish_in_slices(
+        _select(message, request, quota, results, context), request, context
+    )
     if wanted:
         note_local_end(request, context)
-        try:
-            made = await context.controller.create_topics(
-                wanted, validate_only=message.validate_only
-            )
-        except ApiError as error:
-            made = [_refused(topic.name, error) for topic in wanted]
+        made = await change_in_portions(
+            request,
+            wanted,
+            lambda some: context.controller.create_topics(
+                some, validate_only=message.validate_only
+            ),
+            lambda topic, error: _refused(topic.name, error),
+        )
         results.update((result.name, result) for result in made)
     created = [r.name for r in results.values() if r.error is ErrorCode.NONE]
 
-    def answer(unseen: frozenset[str]) -> Response:
-        told = [
-            _timed_out(result) if result.name in unseen else result for result in results.values()
-        ]
+    def answer(unseen: frozenset[str]) -> Steps:
         settings: _Settings = {}
-        rows = [_row(result, settings, request, context) for result in told]
-        return reply_throttled(
-            request, CreateTopicsResponse(topics=rows), context, throttle_ms=quota.throttle_ms()
-        )
+        rows = []
+        for result in results.values():
+            told = _timed_out(result) if result.name in unseen else result
+            rows.append(_row(told, settings, request, context))
+            yield
+        response = CreateTopicsResponse(topics=rows)
+        throttle_ms = quota.throttle_ms()
+        return (yield from reply_in_slices(request, response, context, throttle_ms=throttle_ms))
 
     if message.validate_only or not created:
-        return answer(frozenset())
+        return await finish_in_slices(answer(frozenset()), request, context)
     context.metadata_waiter.park(
         created,
         lambda name: has_leaders(
             context.cache.image, name, results[name].partition_count, results[name].topic_id
         ),
-        lambda unseen: request.reply(answer(unseen)),
+        lambda unseen: start_in_slices(request, answer(unseen), context),
         timeout_ms=message.timeout_ms,
         started_ms=started_ms,
     )
@@ -83,14 +91,16 @@ def _select(
     quota: MutationQuota,
     results: dict[str, TopicResult],
     context: BrokerContext,
-) -> list[NewTopic]:
+) -> Generator[None, None, list[NewTopic]]:
     """The topics for the controller; the refusals of others are put into `results`.
 
     `results` gets every name once, in the order of the request.
     """
     repeated = find_repeated(topic.name for topic in message.topics)
+    yield
     may_create_all = is_allowed(context.authorizer, request, Operation.CREATE)
     excess = find_excess(_partition_count(topic, context) for topic in message.topics)
+    yield
     wanted: list[NewTopic] = []
     for topic in message.topics:
         name = topic.name
@@ -118,10 +128,17 @@ def _select(
             results[name] = _refused(name, error)
         else:
             wanted.append(new)
+        yield
     return wanted
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
+    if len(topic.configs) > _MAX_CONFIGS:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"topic {topic.name}: expected at most {_MAX_CONFIGS} settings, found"
+            f" {len(topic.configs)}",
+        )
     assignment = {row.partition_index: tuple(row.broker_ids) for row in topic.assignments}
     if len(assignment) < len(topic.assignments):
         raise ApiError(

@@ -1,10 +1,10 @@
 """DeleteAcls: refused for each filter, since this broker has no authorizer."""
 
 from odradek.broker.authorization import check_allowed, security_disabled
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ApiError
-from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
+from odradek.network.request import Request
 from odradek.protocol.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsRequest,
@@ -15,10 +15,10 @@ from odradek.security.operations import Operation
 __all__ = ["handle_delete_acls"]
 
 
-def handle_delete_acls(request: Request, context: BrokerContext) -> Response:
+@in_slices
+def handle_delete_acls(request: Request, context: BrokerContext) -> Steps:
     """Answers SECURITY_DISABLED: there are no rules to delete."""
-    version = request.header.api_version
-    message, _ = parse_message(DeleteAclsRequest, request.payload, version, request.body_offset)
+    message = body_of(DeleteAclsRequest, request)
     error = security_disabled()
     try:
         check_allowed(context.authorizer, request, Operation.ALTER)
@@ -26,4 +26,4 @@ def handle_delete_acls(request: Request, context: BrokerContext) -> Response:
         error = denial
     row = DeleteAclsFilterResult(error_code=error.code, error_message=str(error))
     response = DeleteAclsResponse(filter_results=[row] * len(message.filters))
-    return reply_throttled(request, response, context)
+    return (yield from reply_in_slices(request, response, context))

@@ -1,13 +1,23 @@
 """DeleteRecords: raises log starts; answered when all live replicas have raised theirs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from odradek.broker.authorization import is_allowed
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext
+from odradek.broker.slices import (
+    Gathering,
+    Steps,
+    StepsOrNone,
+    body_of,
+    in_slices,
+    portions,
+    reply_in_slices,
+    start_in_slices,
+)
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
+from odradek.network.request import Request
 from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -19,45 +29,64 @@ from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_delete_records"]
 
+# Partitions whose log starts are raised in one step.
+_RAISED_AT_ONCE: Final = 20
 _DENIED = DeleteRecordsResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def handle_delete_records(request: Request, context: BrokerContext) -> Response | None:
+@in_slices
+def handle_delete_records(request: Request, context: BrokerContext) -> StepsOrNone:
     """Raises the log start of each partition that is led here."""
-    message, _ = parse_message(
-        DeleteRecordsRequest, request.payload, request.header.api_version, request.body_offset
-    )
-    allowed = {
-        topic.name
-        for topic in message.topics
-        if is_allowed(context.authorizer, request, Operation.DELETE, ResourceType.TOPIC, topic.name)
-    }
-    offsets = {
-        TopicPartition(topic.name, partition.partition_index): partition.offset
-        for topic in message.topics
-        if topic.name in allowed
-        for partition in topic.partitions
-    }
+    message = body_of(DeleteRecordsRequest, request)
+    offsets: dict[TopicPartition, int] = {}
+    # A partition that is named twice is answered once: its last offset counts, as in Kafka.
+    asked: dict[str, dict[int, None]] = {}
+    for topic in message.topics:
+        partitions = asked.setdefault(topic.name, {})
+        may_delete = is_allowed(
+            context.authorizer, request, Operation.DELETE, ResourceType.TOPIC, topic.name
+        )
+        for row in topic.partitions:
+            partitions[row.partition_index] = None
+            if may_delete:
+                offsets[TopicPartition(topic.name, row.partition_index)] = row.offset
+            yield
+        yield
+    results: dict[TopicPartition, DeleteRecordsResult] = {}
 
-    def respond(results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
-        # A partition that is named twice is answered once: its last offset counts, as in Kafka.
-        rows: dict[str, dict[int, DeleteRecordsPartitionResult]] = {}
-        for topic in message.topics:
-            numbers = [partition.partition_index for partition in topic.partitions]
-            rows.setdefault(topic.name, {}).update(
-                (number, _row(number, results.get(TopicPartition(topic.name, number), _DENIED)))
-                for number in numbers
-            )
-        topics = [
-            DeleteRecordsTopicResult(name=name, partitions=list(partitions.values()))
-            for name, partitions in rows.items()
-        ]
-        request.reply(reply_throttled(request, DeleteRecordsResponse(topics=topics), context))
-
-    context.replicas.look_ups.delete_records(
-        timeout_ms=message.timeout_ms, offsets=offsets, respond=respond
+    gathering = Gathering(
+        lambda: start_in_slices(request, _answer(request, asked, results, context), context)
     )
+
+    def respond(some: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
+        results.update(some)
+        gathering.end()
+
+    for portion in portions(offsets.items(), _RAISED_AT_ONCE):
+        gathering.begin()
+        context.replicas.look_ups.delete_records(
+            timeout_ms=message.timeout_ms, offsets=dict(portion), respond=respond
+        )
+        yield
+    gathering.end()
     return None
+
+
+def _answer(
+    request: Request,
+    asked: Mapping[str, Iterable[int]],
+    results: Mapping[TopicPartition, DeleteRecordsResult],
+    context: BrokerContext,
+) -> Steps:
+    topics = []
+    for name, partitions in asked.items():
+        rows = []
+        for number in partitions:
+            rows.append(_row(number, results.get(TopicPartition(name, number), _DENIED)))
+            yield
+        topics.append(DeleteRecordsTopicResult(name=name, partitions=rows))
+        yield
+    return (yield from reply_in_slices(request, DeleteRecordsResponse(topics=topics), context))
 
 
 def _row(partition: int, result: DeleteRecordsResult) -> DeleteRecordsPartitionResult:

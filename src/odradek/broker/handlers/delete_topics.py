@@ -1,22 +1,24 @@
 """DeleteTopics: the controller deletes topics; answered when metadata no longer shows them."""
 
 import uuid
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.authorization import check_allowed, is_allowed
-from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.context import BrokerContext, note_local_end
 from odradek.broker.handlers._topic_changes import (
     NOT_CONTROLLER_MESSAGE,
     TIMED_OUT_MESSAGE,
+    change_in_portions,
     find_repeated,
     is_gone,
 )
 from odradek.broker.quotas.client_quotas import MutationQuota
+from odradek.broker.slices import Steps, body_of, finish_in_slices, reply_in_slices, start_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.admin_requests import DeletedTopic
 from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -51,29 +53,36 @@ async def handle_delete_topics(request: Request, context: BrokerContext) -> Resp
     """Deletes topics, then waits until metadata has lost them, up to the client's timeout."""
     started_ms = context.clock.monotonic_ms()
     version = request.header.api_version
-    message, _ = parse_message(DeleteTopicsRequest, request.payload, version, request.body_offset)
+    message = body_of(DeleteTopicsRequest, request)
     quota = context.quotas.mutation_quota(request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION)
-    rows = _rows(message, version, context)
-    _refuse(rows, request, quota, context)
+    rows = await finish_in_slices(_rows(message, version, context), request, context)
+    await finish_in_slices(_refuse(rows, request, quota, context), request, context)
     wanted = {row.name: row for row in rows if row.name is not None and row.error is ErrorCode.NONE}
     if wanted:
         note_local_end(request, context)
-        try:
-            for deleted in await context.controller.delete_topics(list(wanted)):
-                _take_result(wanted[deleted.name], deleted)
-        except ApiError as error:
-            for row in wanted.values():
-                row.refuse(error)
+        results = await change_in_portions(
+            request,
+            wanted,
+            context.controller.delete_topics,
+            lambda name, error: DeletedTopic(name=name, error=error.code, message=str(error)),
+        )
+        for deleted in results:
+            _take_result(wanted[deleted.name], deleted)
     pending = [name for name, row in wanted.items() if row.error is ErrorCode.NONE]
 
-    def answer(unseen: frozenset[str]) -> Response:
+    def answer(unseen: frozenset[str]) -> Steps:
         for name in unseen:
             wanted[name].refuse(ApiError(ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT_MESSAGE))
-        response = DeleteTopicsResponse(responses=[_result(row) for row in rows])
-        return reply_throttled(request, response, context, throttle_ms=quota.throttle_ms())
+        told = []
+        for row in rows:
+            told.append(_result(row))
+            yield
+        response = DeleteTopicsResponse(responses=told)
+        throttle_ms = quota.throttle_ms()
+        return (yield from reply_in_slices(request, response, context, throttle_ms=throttle_ms))
 
     if not pending:
-        return answer(frozenset())
+        return await finish_in_slices(answer(frozenset()), request, context)
     context.metadata_waiter.park(
         pending,
         # Also waits until the name is free: metadata loses a topic before brokers and store do.
@@ -81,17 +90,24 @@ async def handle_delete_topics(request: Request, context: BrokerContext) -> Resp
             is_gone(context.cache.image, name, wanted[name].topic_id)
             and not context.controller.is_deleting(name)
         ),
-        lambda unseen: request.reply(answer(unseen)),
+        lambda unseen: start_in_slices(request, answer(unseen), context),
         timeout_ms=message.timeout_ms,
         started_ms=started_ms,
     )
     return None
 
 
-def _rows(message: DeleteTopicsRequest, version: int, context: BrokerContext) -> list[_Row]:
-    if version >= _FIRST_ID_VERSION:
-        return [_row_of(topic, context) for topic in message.topics]
-    return [_Row(name, context.cache.get_topic_id(name)) for name in message.topic_names]
+def _rows(
+    message: DeleteTopicsRequest, version: int, context: BrokerContext
+) -> Generator[None, None, list[_Row]]:
+    rows = []
+    for topic in message.topics if version >= _FIRST_ID_VERSION else ():
+        rows.append(_row_of(topic, context))
+        yield
+    for name in message.topic_names if version < _FIRST_ID_VERSION else ():
+        rows.append(_Row(name, context.cache.get_topic_id(name)))
+        yield
+    return rows
 
 
 def _row_of(topic: DeleteTopicState, context: BrokerContext) -> _Row:
@@ -115,10 +131,11 @@ def _row_of(topic: DeleteTopicState, context: BrokerContext) -> _Row:
 
 def _refuse(
     rows: list[_Row], request: Request, quota: MutationQuota, context: BrokerContext
-) -> None:
+) -> Generator[None, None, None]:
     repeated = find_repeated(row.name for row in rows if row.name is not None)
     topics = context.cache.image.topics
     for row in rows:
+        yield
         try:
             if not context.controller.is_active:
                 raise ApiError(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE)

@@ -2,9 +2,9 @@
 
 from odradek.broker.authorization import check_allowed, security_disabled
 from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.slices import body_of
 from odradek.errors import ApiError
 from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from odradek.security.operations import Operation
 
@@ -13,8 +13,7 @@ __all__ = ["handle_describe_acls"]
 
 def handle_describe_acls(request: Request, context: BrokerContext) -> Response:
     """Answers SECURITY_DISABLED, which tools treat as "no rules" (13 section 11)."""
-    version = request.header.api_version
-    parse_message(DescribeAclsRequest, request.payload, version, request.body_offset)
+    body_of(DescribeAclsRequest, request)
     error = security_disabled()
     try:
         check_allowed(context.authorizer, request, Operation.DESCRIBE)

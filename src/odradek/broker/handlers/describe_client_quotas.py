@@ -2,12 +2,15 @@
 
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
-from odradek.broker.quotas.entities import EntityMatch, matching_entities
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.quotas.entities import (
+    EntityMatch,
+    check_component_count,
+    matching_entities,
+)
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import QuotaEntity
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.enums import QuotaMatchType
 from odradek.protocol.messages.describe_client_quotas import (
     ComponentData,
@@ -25,13 +28,11 @@ __all__ = ["handle_describe_client_quotas"]
 @in_slices
 def handle_describe_client_quotas(request: Request, context: BrokerContext) -> Steps:
     """Answers from the image that is published now."""
-    version = request.header.api_version
-    message, _ = parse_message(
-        DescribeClientQuotasRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(DescribeClientQuotasRequest, request)
     quotas = context.cache.image.quotas
     try:
         check_allowed(context.authorizer, request, Operation.DESCRIBE_CONFIGS)
+        check_component_count(len(message.components))
         filters = [_match(component) for component in message.components]
         entities = matching_entities(quotas, filters, is_strict=message.strict)
     except ApiError as error:
@@ -54,7 +55,7 @@ def handle_describe_client_quotas(request: Request, context: BrokerContext) -> S
     response = DescribeClientQuotasResponse(
         error_code=ErrorCode.NONE, error_message=None, entries=entries
     )
-    return (yield from reply_in_slices(request, response, "entries", context))
+    return (yield from reply_in_slices(request, response, context))
 
 
 def _match(component: ComponentData) -> EntityMatch:

@@ -4,10 +4,10 @@ from typing import Final
 
 from odradek.broker.authorization import cluster_operations
 from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.slices import body_of
 from odradek.errors import ErrorCode
 from odradek.model import NO_CONTROLLER
 from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -23,10 +23,7 @@ _CONTROLLERS: Final = 2
 
 def handle_describe_cluster(request: Request, context: BrokerContext) -> Response:
     """Answers from the image that is published now."""
-    version = request.header.api_version
-    message, _ = parse_message(
-        DescribeClusterRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(DescribeClusterRequest, request)
     if message.endpoint_type != _BROKERS:
         return reply_throttled(request, _refusal(message.endpoint_type), context)
     operations = NOT_ASKED

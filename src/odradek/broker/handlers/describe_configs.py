@@ -1,15 +1,15 @@
 """DescribeConfigs: settings of topics, brokers and loggers, with their sources."""
 
 from collections.abc import Generator
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from odradek.broker.config import ConfigRow
 from odradek.broker.context import BrokerContext
 from odradek.broker.settings.config_admin import check_config_rights, find_resource, rows_of
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -27,19 +27,13 @@ _ROWS_PER_STEP: Final = 50  # Between two readings of the clock.
 @in_slices
 def handle_describe_configs(request: Request, context: BrokerContext) -> Steps:
     """Answers the settings of each resource, or an error; one that is named twice has one row."""
-    version = request.header.api_version
-    message, _ = parse_message(
-        DescribeConfigsRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(DescribeConfigsRequest, request)
     results: list[DescribeConfigsResult] = []
-    for asked, keys in _asked_for(message).items():
+    for asked, keys in (yield from _asked_for(message)).items():
         results.append((yield from _describe(asked, keys, message, request, context)))
         yield
-    return (
-        yield from reply_in_slices(
-            request, DescribeConfigsResponse(results=results), "results", context, inner="configs"
-        )
-    )
+    response = DescribeConfigsResponse(results=results)
+    return (yield from reply_in_slices(request, response, context))
 
 
 class _Asked(NamedTuple):
@@ -49,21 +43,28 @@ class _Asked(NamedTuple):
     resource_name: str
 
 
-def _asked_for(message: DescribeConfigsRequest) -> dict[_Asked, frozenset[str]]:
+def _asked_for(
+    message: DescribeConfigsRequest,
+) -> Generator[None, None, dict[_Asked, set[str]]]:
     """The requested keys of each resource; an empty set means all of them."""
-    asked: dict[_Asked, frozenset[str]] = {}
+    asked: dict[_Asked, set[str]] = {}
     for resource in message.resources:
         name = _Asked(resource.resource_type, resource.resource_name)
-        # An empty list means all keys, as null does.
-        keys = frozenset(resource.configuration_keys or ())
         known = asked.get(name)
-        asked[name] = keys if known is None else known | keys if known and keys else frozenset()
+        # An empty list means all keys, as null does.
+        if known is None:
+            asked[name] = set(resource.configuration_keys or ())
+        elif known and resource.configuration_keys:
+            known.update(resource.configuration_keys)
+        else:
+            known.clear()
+        yield
     return asked
 
 
 def _describe(
     asked: _Asked,
-    keys: frozenset[str],
+    keys: AbstractSet[str],
     message: DescribeConfigsRequest,
     request: Request,
     context: BrokerContext,

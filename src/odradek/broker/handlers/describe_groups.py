@@ -4,11 +4,10 @@ from typing import Final
 
 from odradek.broker.authorization import allowed_operations, is_allowed
 from odradek.broker.context import BrokerContext
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.coordinator.group.admin import GroupSummary
 from odradek.errors import ErrorCode
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -25,15 +24,14 @@ _FIRST_NOT_FOUND_VERSION: Final = 6
 @in_slices
 def handle_describe_groups(request: Request, context: BrokerContext) -> Steps:
     """Answers from memory; an unknown group is Dead, an error from version 6 on."""
-    version = request.header.api_version
-    message, _ = parse_message(DescribeGroupsRequest, request.payload, version, request.body_offset)
+    message = body_of(DescribeGroupsRequest, request)
     rows: list[DescribedGroup] = []
     with_operations = message.include_authorized_operations
     for group_id in dict.fromkeys(message.groups):
         rows.append(_describe(request, group_id, context, with_operations=with_operations))
         yield
     response = DescribeGroupsResponse(groups=rows)
-    return (yield from reply_in_slices(request, response, "groups", context, inner="members"))
+    return (yield from reply_in_slices(request, response, context))
 
 
 def _describe(

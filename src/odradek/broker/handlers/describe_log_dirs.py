@@ -5,11 +5,10 @@ from collections.abc import Generator, Iterable
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -30,30 +29,29 @@ _UNKNOWN_BYTES = -1
 @in_slices
 def handle_describe_log_dirs(request: Request, context: BrokerContext) -> Steps:
     """Describes every directory, with those of the requested partitions it has."""
-    version = request.header.api_version
-    message, _ = parse_message(
-        DescribeLogDirsRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(DescribeLogDirsRequest, request)
     if not is_allowed(context.authorizer, request, Operation.DESCRIBE):
         denied = DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return reply_throttled(request, denied, context)
-    wanted = None
+    wanted: set[TopicPartition] | None = None
     if message.topics is not None:
-        wanted = {
-            TopicPartition(topic.topic, partition)
-            for topic in message.topics
-            for partition in topic.partitions
-        }
+        wanted = set()
+        for topic in message.topics:
+            for partition in topic.partitions:
+                wanted.add(TopicPartition(topic.topic, partition))
+                yield
+            yield
     manager = context.replicas.log_manager
     logs: dict[LogDirectory, list[Log]] = {directory: [] for directory in manager.directories}
     for log in manager.all_logs():
         if wanted is None or log.topic_partition in wanted:
             logs[log.log_directory].append(log)
+        yield
     results: list[DescribeLogDirsResult] = []
     for directory, found in logs.items():
         results.append((yield from _describe(directory, found, manager)))
     response = DescribeLogDirsResponse(results=results)
-    return (yield from reply_in_slices(request, response, "results", context, inner="topics"))
+    return (yield from reply_in_slices(request, response, context))
 
 
 def _describe(

@@ -2,12 +2,11 @@
 
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.topic_names import find_name_problem
 from odradek.model import TopicPartition
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -26,13 +25,11 @@ _NO_TRANSACTION = -1
 @in_slices
 def handle_describe_producers(request: Request, context: BrokerContext) -> Steps:
     """Describes each local replica; one that is named twice has one row."""
-    version = request.header.api_version
-    message, _ = parse_message(
-        DescribeProducersRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(DescribeProducersRequest, request)
     wanted: dict[str, dict[int, None]] = {}
     for topic in message.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        yield
     topics: list[TopicResponse] = []
     for name, partitions in wanted.items():
         rows: list[PartitionResponse] = []
@@ -40,8 +37,9 @@ def handle_describe_producers(request: Request, context: BrokerContext) -> Steps
             rows.append(_partition(TopicPartition(name, partition), request, context))
             yield
         topics.append(TopicResponse(name=name, partitions=rows))
+        yield
     response = DescribeProducersResponse(topics=topics)
-    return (yield from reply_in_slices(request, response, "topics", context, inner="partitions"))
+    return (yield from reply_in_slices(request, response, context))
 
 
 def _partition(tp: TopicPartition, request: Request, context: BrokerContext) -> PartitionResponse:

@@ -11,13 +11,12 @@ from typing import Final, NamedTuple
 
 from odradek.broker.authorization import allowed_operations, is_allowed
 from odradek.broker.context import BrokerContext
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import PartitionMetadata, TopicMetadata
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.topic_names import find_name_problem
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -47,10 +46,7 @@ def handle_describe_topic_partitions(request: Request, context: BrokerContext) -
     Topics are read one after another until the page is full, beginning at the cursor: topics before
     or after a page cost it nothing.
     """
-    version = request.header.api_version
-    message, _ = parse_message(
-        DescribeTopicPartitionsRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(DescribeTopicPartitionsRequest, request)
     image = context.cache.image
     asked = sorted({topic.name for topic in message.topics})
     try:
@@ -58,7 +54,7 @@ def handle_describe_topic_partitions(request: Request, context: BrokerContext) -
     except ApiError as error:
         rows = [_error_row(name, error.code, context) for name in asked]
         response = DescribeTopicPartitionsResponse(topics=rows)
-        return (yield from reply_in_slices(request, response, "topics", context))
+        return (yield from reply_in_slices(request, response, context))
     names = asked or context.cache.get_sorted_topics(image)
     limit = min(max(message.response_partition_limit, 1), context.max_described_partitions)
     page = _Page(start, limit)
@@ -75,7 +71,7 @@ def handle_describe_topic_partitions(request: Request, context: BrokerContext) -
     response = DescribeTopicPartitionsResponse(
         topics=[*denied, *page.rows], next_cursor=page.next_cursor
     )
-    return (yield from reply_in_slices(request, response, "topics", context, inner="partitions"))
+    return (yield from reply_in_slices(request, response, context))
 
 
 class _Page:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import ScramCredential, ScramKey
-from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
+from odradek.network.request import Request
 from odradek.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -24,12 +24,10 @@ from odradek.security.operations import Operation
 __all__ = ["handle_describe_user_scram_credentials"]
 
 
-def handle_describe_user_scram_credentials(request: Request, context: BrokerContext) -> Response:
+@in_slices
+def handle_describe_user_scram_credentials(request: Request, context: BrokerContext) -> Steps:
     """Answers from one image; null or an empty list means all users (13 section 5.2)."""
-    version = request.header.api_version
-    message, _ = parse_message(
-        DescribeUserScramCredentialsRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(DescribeUserScramCredentialsRequest, request)
     try:
         check_allowed(context.authorizer, request, Operation.DESCRIBE)
     except ApiError as error:
@@ -40,12 +38,14 @@ def handle_describe_user_scram_credentials(request: Request, context: BrokerCont
     stored = _by_user(context.cache.image.scram)
     asked = Counter(user.name for user in message.users or ())
     names = list(asked) or sorted(stored)
+    rows = []
+    for name in names:
+        rows.append(_row(name, stored, is_repeated=asked[name] > 1))
+        yield
     response = DescribeUserScramCredentialsResponse(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        results=[_row(name, stored, is_repeated=asked[name] > 1) for name in names],
+        error_code=ErrorCode.NONE, error_message=None, results=rows
     )
-    return reply_throttled(request, response, context)
+    return (yield from reply_in_slices(request, response, context))
 
 
 def _by_user(stored: Mapping[ScramKey, ScramCredential]) -> dict[str, list[CredentialInfo]]:

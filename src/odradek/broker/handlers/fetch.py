@@ -4,7 +4,7 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence, Sized
 from types import MappingProxyType
-from typing import cast
+from typing import NamedTuple, cast
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, request_throttle_ms
@@ -28,11 +28,19 @@ from odradek.replication import (
     FetchResult,
     FetchResults,
 )
+from odradek.replication.delayed_fetch import MANY_PARTITIONS
 from odradek.replication.fetch_session import FetchContext, PartitionKey, SessionPartition
 from odradek.replication.fetch_values import EncodedResult
 from odradek.security.operations import Operation, ResourceType
 
-__all__ = ["handle_fetch"]
+__all__ = [
+    "READ_COMMITTED",
+    "FetchWish",
+    "answer_fetch",
+    "fetch_throttle_ms",
+    "handle_fetch",
+    "is_known_partition",
+]
 
 _FIRST_SERVED_VERSION = 4
 _FIRST_SOFT_LIMIT_VERSION = 3
@@ -40,7 +48,7 @@ _FIRST_STORAGE_ERROR_VERSION = 6
 _FIRST_SESSION_VERSION = 7
 _FIRST_ZSTD_VERSION = 10
 _FIRST_ID_VERSION = 13
-_READ_COMMITTED = IsolationLevel.READ_COMMITTED
+READ_COMMITTED = IsolationLevel.READ_COMMITTED
 _NONE = ErrorCode.NONE
 # The errors of an answer with one partition: its own and the partition's.
 _TWO_SUCCESSES = MappingProxyType({ErrorCode.NONE: 2})
@@ -59,7 +67,18 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
     try:
         session = _begin(view, version, context)
     except ApiError as error:
-        return _answer(request, [], 0, error.code, 0)
+        return answer_fetch(request, [], 0, error.code, 0)
+    if len(session.partitions) > MANY_PARTITIONS:
+        wish = FetchWish(
+            view.max_wait_ms,
+            view.min_bytes,
+            view.max_bytes,
+            view.replica_id,
+            view.replica_epoch,
+            view.isolation_level == READ_COMMITTED,
+        )
+        _serve_many(request, context, session, wish)
+        return None
     fetching = _Fetching(request, context, session, view.replica_id)
     readable = fetching.split(version)
     max_bytes = min(view.max_bytes, context.max_fetch_bytes)
@@ -72,7 +91,7 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
         max_bytes,
         view.replica_id,
         version < _FIRST_SOFT_LIMIT_VERSION,
-        view.isolation_level == _READ_COMMITTED,
+        view.isolation_level == READ_COMMITTED,
         replica_epoch=view.replica_epoch,
     )
     reads, news = context.replicas.reads, session.news
@@ -81,6 +100,26 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
     else:
         reads.fetch_news(params, readable, news, fetching)
     return None
+
+
+class FetchWish(NamedTuple):
+    """What a client wants of a fetch as a whole."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    replica_id: int
+    replica_epoch: int  # Of the follower's registration; -1 if it is not known.
+    is_read_committed: bool
+
+
+def _serve_many(
+    request: Request, context: BrokerContext, session: FetchContext, wish: FetchWish
+) -> None:
+    # Imported late, since it uses parts of this module.
+    from odradek.broker.handlers._many_fetches import serve_many
+
+    serve_many(request, context, session, wish)
 
 
 class _Fetching:
@@ -184,7 +223,7 @@ class _Fetching:
             read = [(p, r) for p, (_, r) in zip(self._by_position, results, strict=True)]
             told = session.select([*self.refused, *read])
         # Quotas apply to clients only.
-        throttle_ms = 0 if self._is_from_follower else _throttle_ms(request, told, context)
+        throttle_ms = 0 if self._is_from_follower else fetch_throttle_ms(request, told, context)
         request.reply(_finish(request, session, told, throttle_ms))
 
 
@@ -206,12 +245,13 @@ def _begin(view: FetchView, version: int, context: BrokerContext) -> FetchContex
         ],
         is_from_follower=view.replica_id >= 0,
         uses_topic_ids=version >= _FIRST_ID_VERSION,
-        is_known=lambda key: _is_known(key, context),
+        is_known=lambda key: is_known_partition(key, context),
         now_ms=context.clock.monotonic_ms(),
     )
 
 
-def _is_known(key: PartitionKey, context: BrokerContext) -> bool:
+def is_known_partition(key: PartitionKey, context: BrokerContext) -> bool:
+    """Whether this broker knows the partition that a client names."""
     topic, partition = key
     name = topic if isinstance(topic, str) else _name_of(topic, context)[0]
     return name is not None and context.cache.contains(TopicPartition(name, partition))
@@ -234,7 +274,7 @@ def _name_of(topic: bytes, context: BrokerContext) -> tuple[str | None, uuid.UUI
     return context.cache.get_topic_name(topic_id), topic_id
 
 
-def _throttle_ms(
+def fetch_throttle_ms(
     request: Request, told: Sequence[tuple[SessionPartition, FetchResult]], context: BrokerContext
 ) -> int:
     """The throttle time of the client, for its bytes or its time; see `broker.quotas`."""
@@ -257,7 +297,7 @@ def _finish(
 ) -> Response:
     version = request.header.api_version
     if session.error is not ErrorCode.NONE:
-        return _answer(request, [], 0, session.error, throttle_ms)
+        return answer_fetch(request, [], 0, session.error, throttle_ms)
     if len(told) == 1 and throttle_ms == 0:
         shared = _share_answer(request, session.session_id, *told[0])
         if shared is not None:
@@ -282,7 +322,9 @@ def _finish(
         request.errors = {ErrorCode.NONE: len(errors)}
     else:
         request.errors = Counter(errors)
-    return _answer(request, list(topics.items()), session.session_id, ErrorCode.NONE, throttle_ms)
+    return answer_fetch(
+        request, list(topics.items()), session.session_id, ErrorCode.NONE, throttle_ms
+    )
 
 
 def _share_answer(
@@ -329,13 +371,14 @@ def _row(
     )
 
 
-def _answer(
+def answer_fetch(
     request: Request,
     topics: Sequence[tuple[str | bytes, Sequence[FetchPartitionResult]]],
     session_id: int,
     error: ErrorCode,
     throttle_ms: int,
 ) -> SendResponse:
+    """The answer to a fetch: an error, or the rows of its topics."""
     if request.errors is None:
         request.errors = {error: 1}
     header = request.header
@@ -363,4 +406,4 @@ def _refuse_old_version(request: Request, view: FetchView) -> Response:
         )
         for topic, partitions in view.topics
     ]
-    return _answer(request, topics, 0, ErrorCode.NONE, 0)
+    return answer_fetch(request, topics, 0, ErrorCode.NONE, 0)

@@ -4,12 +4,11 @@ from typing import Final, NamedTuple
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
 from odradek.errors import ErrorCode
 from odradek.metadata.image import NO_NODE, Node
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.enums import CoordinatorType
 from odradek.protocol.messages.find_coordinator import (
     Coordinator,
@@ -35,9 +34,7 @@ class _Found(NamedTuple):
 def handle_find_coordinator(request: Request, context: BrokerContext) -> Steps:
     """Answers coordinators with their addresses on the listener of the request."""
     version = request.header.api_version
-    message, _ = parse_message(
-        FindCoordinatorRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(FindCoordinatorRequest, request)
     if version < _FIRST_BATCH_VERSION:
         node, error, why = _find(request, message.key_type, message.key, context)
         response = FindCoordinatorResponse(
@@ -63,7 +60,7 @@ def handle_find_coordinator(request: Request, context: BrokerContext) -> Steps:
         )
         yield
     response = FindCoordinatorResponse(coordinators=rows)
-    return (yield from reply_in_slices(request, response, "coordinators", context))
+    return (yield from reply_in_slices(request, response, context))
 
 
 def _find(request: Request, key_type: int, key: str, context: BrokerContext) -> _Found:

@@ -4,9 +4,9 @@ from functools import partial
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.slices import body_of
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -18,8 +18,7 @@ __all__ = ["handle_init_producer_id"]
 
 async def handle_init_producer_id(request: Request, context: BrokerContext) -> Response:
     """Gives a new id with epoch 0; transactional producers need a coordinator."""
-    version = request.header.api_version
-    message, _ = parse_message(InitProducerIdRequest, request.payload, version, request.body_offset)
+    message = body_of(InitProducerIdRequest, request)
     denial = _denial(message.transactional_id, request, context)
     if denial is not None:
         return _refuse(denial, request, context)

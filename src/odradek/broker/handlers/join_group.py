@@ -4,10 +4,10 @@ from typing import Final
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.slices import body_of
 from odradek.coordinator.group.decisions import JoinReply, JoinRequest
 from odradek.errors import ErrorCode
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -18,12 +18,14 @@ from odradek.security.operations import Operation, ResourceType
 __all__ = ["handle_join_group"]
 
 _FIRST_NULL_PROTOCOL_VERSION: Final = 7
+# Protocols of a member. Clients support a handful; those of all members are compared at each join.
+_MAX_PROTOCOLS: Final = 1_000
 
 
 def handle_join_group(request: Request, context: BrokerContext) -> None:
     """Answers when the generation is complete, or with an error."""
     version = request.header.api_version
-    message, _ = parse_message(JoinGroupRequest, request.payload, version, request.body_offset)
+    message = body_of(JoinGroupRequest, request)
 
     def answer(reply: JoinReply) -> None:
         request.reply(reply_throttled(request, _response(reply, version), context))
@@ -32,6 +34,9 @@ def handle_join_group(request: Request, context: BrokerContext) -> None:
         context.authorizer, request, Operation.READ, ResourceType.GROUP, message.group_id
     ):
         answer(JoinReply(ErrorCode.GROUP_AUTHORIZATION_FAILED, message.member_id))
+        return
+    if len(message.protocols) > _MAX_PROTOCOLS:
+        answer(JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message.member_id))
         return
     # Version 0 has no rebalance timeout.
     rebalance_timeout_ms = message.rebalance_timeout_ms if version else message.session_timeout_ms

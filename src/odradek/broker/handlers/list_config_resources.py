@@ -5,11 +5,10 @@ from typing import Final
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ClusterImage
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.enums import ConfigResourceType
 from odradek.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -27,9 +26,7 @@ _FIRST_TYPED_VERSION: Final = 1
 def handle_list_config_resources(request: Request, context: BrokerContext) -> Steps:
     """Lists topics and brokers whether they have overrides or not, others if they have some."""
     version = request.header.api_version
-    message, _ = parse_message(
-        ListConfigResourcesRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(ListConfigResourcesRequest, request)
     if not is_allowed(context.authorizer, request, Operation.DESCRIBE_CONFIGS):
         denied = ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return reply_throttled(request, denied, context)
@@ -48,7 +45,7 @@ def handle_list_config_resources(request: Request, context: BrokerContext) -> St
                 rows.append(ConfigResource(resource_name=name, resource_type=kind))
                 yield
     response = ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=rows)
-    return (yield from reply_in_slices(request, response, "config_resources", context))
+    return (yield from reply_in_slices(request, response, context))
 
 
 def _names(kind: ConfigResourceType, image: ClusterImage) -> Iterator[str]:

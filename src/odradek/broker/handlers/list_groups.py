@@ -4,9 +4,8 @@ from functools import partial
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.list_groups import (
     ListedGroup,
     ListGroupsRequest,
@@ -23,8 +22,7 @@ _GROUPS_PER_STEP = 100  # Between two readings of the clock.
 @in_slices
 def handle_list_groups(request: Request, context: BrokerContext) -> Steps:
     """Lists all groups that pass the filters; some may be missing while a partition loads."""
-    version = request.header.api_version
-    message, _ = parse_message(ListGroupsRequest, request.payload, version, request.body_offset)
+    message = body_of(ListGroupsRequest, request)
     may_describe = partial(is_allowed, context.authorizer, request, Operation.DESCRIBE)
     sees_all = may_describe()
     groups = context.groups
@@ -45,4 +43,4 @@ def handle_list_groups(request: Request, context: BrokerContext) -> Steps:
                 )
             )
     response = ListGroupsResponse(error_code=error, groups=rows)
-    return (yield from reply_in_slices(request, response, "groups", context))
+    return (yield from reply_in_slices(request, response, context))

@@ -1,15 +1,13 @@
 """ListOffsets: offsets by time, and the ends of a partition."""
 
-from collections import Counter
 from collections.abc import Generator
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext
-from odradek.broker.slices import Job, Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Job, Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.enums import IsolationLevel
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -35,8 +33,8 @@ _TIERED = (-5, -6)  # About tiered storage, which does not exist here.
 def handle_list_offsets(request: Request, context: BrokerContext) -> Steps:
     """Looks up each partition that is led here; one that is named twice is refused, as in Kafka."""
     version = request.header.api_version
-    message, _ = parse_message(ListOffsetsRequest, request.payload, version, request.body_offset)
-    repeated = _find_repeated(message)
+    message = body_of(ListOffsetsRequest, request)
+    repeated = yield from _find_repeated(message)
     topics: list[ListOffsetsTopicResponse] = []
     for topic in message.topics:
         may_describe = is_allowed(
@@ -53,20 +51,22 @@ def handle_list_offsets(request: Request, context: BrokerContext) -> Steps:
                 rows.append((yield from _look_up(tp, wanted, message, version, context)))
             yield
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
-    return (
-        yield from reply_in_slices(
-            request, ListOffsetsResponse(topics=topics), "topics", context, inner="partitions"
-        )
-    )
+        yield
+    return (yield from reply_in_slices(request, ListOffsetsResponse(topics=topics), context))
 
 
-def _find_repeated(message: ListOffsetsRequest) -> frozenset[TopicPartition]:
-    counts = Counter(
-        TopicPartition(topic.name, wanted.partition_index)
-        for topic in message.topics
-        for wanted in topic.partitions
-    )
-    return frozenset(tp for tp, count in counts.items() if count > 1)
+def _find_repeated(message: ListOffsetsRequest) -> Generator[None, None, set[TopicPartition]]:
+    seen: set[TopicPartition] = set()
+    repeated: set[TopicPartition] = set()
+    for topic in message.topics:
+        for wanted in topic.partitions:
+            tp = TopicPartition(topic.name, wanted.partition_index)
+            if tp in seen:
+                repeated.add(tp)
+            seen.add(tp)
+            yield
+        yield
+    return repeated
 
 
 def _refuse(tp: TopicPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -2,13 +2,13 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 
 from odradek.broker.authorization import allowed_operations, cluster_operations, is_allowed
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.broker.quotas.client_quotas import MutationQuota
-from odradek.broker.slices import Steps, in_slices
+from odradek.broker.slices import Steps, body_of, in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import TopicMetadata
 from odradek.metadata.image import ClusterImage
@@ -23,6 +23,7 @@ from odradek.protocol.hot.metadata import (
     encode_topic_metadata,
     parse_metadata_request,
 )
+from odradek.protocol.messages.metadata import MetadataRequest
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.security.operations import NOT_ASKED, Operation, ResourceType
 
@@ -38,7 +39,10 @@ NO_CONTROLLER = -1
 def handle_metadata(request: Request, context: BrokerContext) -> Steps:
     """Answers from the image that is published when the request arrives."""
     version = request.header.api_version
-    view = parse_metadata_request(request.payload, request.body_offset, version)
+    if request.parsed is None:
+        view = parse_metadata_request(request.payload, request.body_offset, version)
+    else:
+        view = yield from _view_of(body_of(MetadataRequest, request))
     cache = context.cache
     image = cache.image
     # Before the topics, which are read in slices: the answer is about one moment.
@@ -73,6 +77,21 @@ def handle_metadata(request: Request, context: BrokerContext) -> Steps:
     )
     start = encode_response_header(header.api_key, version, header.correlation_id)
     return SendResponse(request, [b"".join([start, before, *chunks, after])])
+
+
+def _view_of(message: MetadataRequest) -> Generator[None, None, MetadataView]:
+    topics: list[tuple[bytes, str | None]] | None = None
+    if message.topics is not None:
+        topics = []
+        for topic in message.topics:
+            topics.append((topic.topic_id, topic.name))
+            yield
+    return MetadataView(
+        topics,
+        message.allow_auto_topic_creation,
+        message.include_cluster_authorized_operations,
+        message.include_topic_authorized_operations,
+    )
 
 
 def _find_topics(

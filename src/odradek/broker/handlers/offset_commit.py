@@ -18,7 +18,7 @@ from odradek.protocol.hot.offset_commit import (
 from odradek.security.authorizer import ALLOW_EVERYTHING
 from odradek.security.operations import Operation, ResourceType
 
-__all__ = ["handle_offset_commit"]
+__all__ = ["find_refused", "handle_offset_commit"]
 
 _READ = Operation.READ
 _GROUP = ResourceType.GROUP
@@ -45,7 +45,7 @@ def handle_offset_commit(request: Request, context: BrokerContext) -> Response |
     ):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return _answer(request, asked, error, None, context, ids)
-    refused = _find_refused(request, asked, context, by_id=ids is not None)
+    refused = find_refused(request, asked, context, by_id=ids is not None)
     if refused:
         kept = [
             (topic, [row for row in rows if (topic, row[0]) not in refused])
@@ -102,7 +102,7 @@ def _named(
     ]
 
 
-def _find_refused(
+def find_refused(
     request: Request, topics: _Topics, context: BrokerContext, *, by_id: bool
 ) -> dict[tuple[str, int], ErrorCode] | None:
     """Partitions that do not exist, or that the client has no right to; mostly none."""

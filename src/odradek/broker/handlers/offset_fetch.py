@@ -7,11 +7,10 @@ from typing import Final, NamedTuple, TypeVar
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.coordinator.group.offsets import NO_OFFSET, fetch_all, fetch_offset
 from odradek.errors import ErrorCode
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -54,23 +53,25 @@ def handle_offset_fetch(request: Request, context: BrokerContext) -> Steps:
     A group, topic or partition that is named twice is answered once.
     """
     version = request.header.api_version
-    message, _ = parse_message(OffsetFetchRequest, request.payload, version, request.body_offset)
+    message = body_of(OffsetFetchRequest, request)
     is_stable = message.require_stable
     if version >= _FIRST_GROUPS_VERSION:
         groups: list[OffsetFetchResponseGroup] = []
-        for group in _merge_groups(message.groups):
+        for group in (yield from _merge_groups(message.groups)):
             if version >= _FIRST_ID_VERSION:
                 row = yield from _fetch_by_id(request, group, context, is_stable=is_stable)
             else:
                 found = yield from _fetch(
                     request, group.group_id, group.topics, context, is_stable=is_stable
                 )
-                row = _group_row(group.group_id, found)
+                row = yield from _group_row(group.group_id, found)
             groups.append(row)
             yield
         response = OffsetFetchResponse(groups=groups)
-        return (yield from reply_in_slices(request, response, "groups", context, inner="topics"))
-    asked = None if message.topics is None else _merge_topics(message.topics)
+        return (yield from reply_in_slices(request, response, context))
+    asked = None
+    if message.topics is not None:
+        asked = yield from _merge_topics(message.topics)
     found = yield from _fetch(request, message.group_id, asked, context, is_stable=is_stable)
     topics = found.topics
     if found.error is not _NONE and version < _FIRST_GROUP_ERROR_VERSION:
@@ -80,60 +81,62 @@ def handle_offset_fetch(request: Request, context: BrokerContext) -> Steps:
             (topic.name, [(partition, *failed) for partition in topic.partition_indexes])
             for topic in asked or ()
         ]
-    response = OffsetFetchResponse(
-        error_code=found.error,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=partition,
-                        committed_offset=offset,
-                        committed_leader_epoch=leader_epoch,
-                        metadata=metadata,
-                        error_code=error,
-                    )
-                    for partition, offset, leader_epoch, metadata, error in rows
-                ],
+    told: list[OffsetFetchResponseTopic] = []
+    for name, rows in topics:
+        partitions: list[OffsetFetchResponsePartition] = []
+        for partition, offset, leader_epoch, metadata, error in rows:
+            partitions.append(
+                OffsetFetchResponsePartition(
+                    partition_index=partition,
+                    committed_offset=offset,
+                    committed_leader_epoch=leader_epoch,
+                    metadata=metadata,
+                    error_code=error,
+                )
             )
-            for name, rows in topics
-        ],
-    )
-    return (yield from reply_in_slices(request, response, "topics", context, inner="partitions"))
+            yield
+        told.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
+        yield
+    response = OffsetFetchResponse(error_code=found.error, topics=told)
+    return (yield from reply_in_slices(request, response, context))
 
 
 _Topic = TypeVar("_Topic", OffsetFetchRequestTopic, OffsetFetchRequestTopics)
 
 
-def _merge_groups(groups: Iterable[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+def _merge_groups(
+    groups: Iterable[OffsetFetchRequestGroup],
+) -> Generator[None, None, list[OffsetFetchRequestGroup]]:
     """Every group once, with all its requested topics; null means all topics."""
     same: dict[str, list[OffsetFetchRequestGroup]] = {}
     for group in groups:
         same.setdefault(group.group_id, []).append(group)
+        yield
     merged = []
     for copies in same.values():
         topics = None
         if all(copy.topics is not None for copy in copies):
-            topics = _merge_topics(topic for copy in copies for topic in copy.topics or ())
+            topics = yield from _merge_topics(
+                topic for copy in copies for topic in copy.topics or ()
+            )
         merged.append(replace(copies[0], topics=topics))
+        yield
     return merged
 
 
-def _merge_topics(topics: Iterable[_Topic]) -> list[_Topic]:
+def _merge_topics(topics: Iterable[_Topic]) -> Generator[None, None, list[_Topic]]:
     """Every topic once, with every partition once."""
     same: dict[tuple[str, bytes], list[_Topic]] = {}
     for topic in topics:
         topic_id = topic.topic_id if isinstance(topic, OffsetFetchRequestTopics) else ZERO_UUID
         same.setdefault((topic.name, topic_id), []).append(topic)
-    return [
-        replace(
-            copies[0],
-            partition_indexes=list(
-                dict.fromkeys(number for copy in copies for number in copy.partition_indexes)
-            ),
-        )
-        for copies in same.values()
-    ]
+        yield
+    merged = []
+    for copies in same.values():
+        numbers = dict.fromkeys(number for copy in copies for number in copy.partition_indexes)
+        merged.append(replace(copies[0], partition_indexes=list(numbers)))
+        yield
+    return merged
 
 
 def _fetch(
@@ -176,6 +179,7 @@ def _fetch(
                         return _Fetched(ErrorCode.NOT_COORDINATOR, ())
                 rows.append((number, *fetch_offset(offsets, name, number, is_stable)))
         found.append((name, rows))
+        yield
     return _Fetched(_NONE, found)
 
 
@@ -190,16 +194,21 @@ def _fetch_by_id(
         ids = {name: topic.id for name, topic in context.cache.image.topics.items()}
         # A deleted topic has no id to answer with.
         rows = [(known, rows) for name, rows in found.topics if (known := ids.get(name))]
-        topics = [_topic_row("", partitions, known.bytes) for known, partitions in rows]
+        topics = []
+        for known, partitions in rows:
+            topics.append((yield from _topic_row("", partitions, known.bytes)))
         return OffsetFetchResponseGroup(
             group_id=group.group_id, error_code=found.error, topics=topics
         )
-    names = [name_of(uuid.UUID(bytes=topic.topic_id)) for topic in group.topics]
-    named = [
-        OffsetFetchRequestTopics(name=name, partition_indexes=topic.partition_indexes)
-        for name, topic in zip(names, group.topics, strict=True)
-        if name is not None
-    ]
+    names: list[str | None] = []
+    named: list[OffsetFetchRequestTopics] = []
+    for topic in group.topics:
+        name = name_of(uuid.UUID(bytes=topic.topic_id))
+        names.append(name)
+        if name is not None:
+            numbers = topic.partition_indexes
+            named.append(OffsetFetchRequestTopics(name=name, partition_indexes=numbers))
+        yield
     found = yield from _fetch(request, group.group_id, named, context, is_stable=is_stable)
     if found.error is not _NONE:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error)
@@ -207,20 +216,19 @@ def _fetch_by_id(
     topics = []
     for name, topic in zip(names, group.topics, strict=True):
         if name is None:
-            partitions: list[_Row] = [(number, *unknown) for number in topic.partition_indexes]
+            partitions = [(number, *unknown) for number in topic.partition_indexes]
         else:
             _, partitions = next(known_rows)
-        topics.append(_topic_row("", partitions, topic.topic_id))
+        topics.append((yield from _topic_row("", partitions, topic.topic_id)))
     return OffsetFetchResponseGroup(group_id=group.group_id, error_code=_NONE, topics=topics)
 
 
 def _topic_row(
     name: str, rows: Iterable[_Row], topic_id: bytes = ZERO_UUID
-) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
-        name=name,
-        topic_id=topic_id,
-        partitions=[
+) -> Generator[None, None, OffsetFetchResponseTopics]:
+    partitions: list[OffsetFetchResponsePartitions] = []
+    for partition, offset, leader_epoch, metadata, error in rows:
+        partitions.append(
             OffsetFetchResponsePartitions(
                 partition_index=partition,
                 committed_offset=offset,
@@ -228,14 +236,14 @@ def _topic_row(
                 metadata=metadata,
                 error_code=error,
             )
-            for partition, offset, leader_epoch, metadata, error in rows
-        ],
-    )
+        )
+        yield
+    yield
+    return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
 
 
-def _group_row(group_id: str, found: _Fetched) -> OffsetFetchResponseGroup:
-    return OffsetFetchResponseGroup(
-        group_id=group_id,
-        error_code=found.error,
-        topics=[_topic_row(name, rows) for name, rows in found.topics],
-    )
+def _group_row(group_id: str, found: _Fetched) -> Generator[None, None, OffsetFetchResponseGroup]:
+    topics = []
+    for name, rows in found.topics:
+        topics.append((yield from _topic_row(name, rows)))
+    return OffsetFetchResponseGroup(group_id=group_id, error_code=found.error, topics=topics)

@@ -2,11 +2,10 @@
 
 from odradek.broker.authorization import check_allowed, is_allowed
 from odradek.broker.context import BrokerContext
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -22,13 +21,11 @@ __all__ = ["handle_offset_for_leader_epoch"]
 @in_slices
 def handle_offset_for_leader_epoch(request: Request, context: BrokerContext) -> Steps:
     """Looks up each partition that is led here; one that is named twice has one row."""
-    version = request.header.api_version
-    message, _ = parse_message(
-        OffsetForLeaderEpochRequest, request.payload, version, request.body_offset
-    )
+    message = body_of(OffsetForLeaderEpochRequest, request)
     wanted: dict[str, dict[int, OffsetForLeaderPartition]] = {}
     for topic in message.topics:
         wanted.setdefault(topic.topic, {}).update((p.partition, p) for p in topic.partitions)
+        yield
     topics: list[OffsetForLeaderTopicResult] = []
     for name, partitions in wanted.items():
         rows: list[EpochEndOffset] = []
@@ -36,8 +33,9 @@ def handle_offset_for_leader_epoch(request: Request, context: BrokerContext) -> 
             rows.append(_look_up(TopicPartition(name, number), partition, request, context))
             yield
         topics.append(OffsetForLeaderTopicResult(topic=name, partitions=rows))
+        yield
     response = OffsetForLeaderEpochResponse(topics=topics)
-    return (yield from reply_in_slices(request, response, "topics", context, inner="partitions"))
+    return (yield from reply_in_slices(request, response, context))
 
 
 def _look_up(

@@ -13,6 +13,7 @@ from struct import Struct
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, request_throttle_ms
+from odradek.broker.slices import LONG_REQUEST_BYTES
 from odradek.errors import CorruptRecordError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.network.request import (
@@ -25,6 +26,7 @@ from odradek.network.request import (
 )
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.produce import (
+    ManyRowsError,
     PartitionProduceResult,
     ProduceView,
     encode_produce_response,
@@ -48,12 +50,21 @@ from odradek.security.authorizer import ALLOW_EVERYTHING
 from odradek.security.operations import Operation, ResourceType
 from odradek.storage.log.expansion import ExpandedRecords
 
-__all__ = ["handle_produce"]
+__all__ = [
+    "answer_produce",
+    "expand_batches",
+    "handle_produce",
+    "produce_row",
+    "produce_throttle_ms",
+    "split_produce",
+]
 
 logger = logging.getLogger(__name__)
 
 _FIRST_SERVED_VERSION = 3  # Older versions cannot carry the only stored format.
 _FIRST_ZSTD_VERSION = 7
+# A request for more topics and partitions is served in slices.
+_MANY_ROWS = 100
 _ZSTD = 4  # The codec, as the attributes of a batch name it.
 
 # Of a batch: the length at 8, the magic at 16, the attributes at 21.
@@ -74,18 +85,27 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
         partition = _single_partition(single, version, context)
         if partition is not None:
             return _append_single(request, partition, single, context)
-    view = parse_produce_request(request.payload, request.body_offset, version)
+    try:
+        view = parse_produce_request(request.payload, request.body_offset, version)
+    except ManyRowsError:
+        _serve_many(request, None, context)
+        return None
     size = len(request.payload)
-    entries, refused, order = _split(request, view, context)
+    if size > LONG_REQUEST_BYTES and _row_count(view) > _MANY_ROWS:
+        _serve_many(request, view, context)
+        return None
+    entries, refused, order = split_produce(request, view, context)
 
     def respond(results: Mapping[TopicPartition, ProduceResult]) -> None:
-        throttle_ms = _throttle_ms(request, view.acks, size, context)
+        throttle_ms = produce_throttle_ms(request, view.acks, size, context)
         if refused:
             results = {**refused, **results}
-        request.reply(_answer(request, view.acks, results, order, throttle_ms, context))
+        request.reply(answer_produce(request, view.acks, results, order, throttle_ms, context))
 
     def respond_or_expand(results: Mapping[TopicPartition, ProduceResult]) -> None:
-        if not _expand(request, entries, results, view.acks, view.timeout_ms, respond, context):
+        if not expand_batches(
+            request, entries, results, view.acks, view.timeout_ms, respond, context
+        ):
             respond(results)
 
     if not entries:
@@ -103,7 +123,18 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     return None
 
 
-def _expand(
+def _row_count(view: ProduceView) -> int:
+    return sum([1 + len(partitions) for _, partitions in view.topics])
+
+
+def _serve_many(request: Request, view: ProduceView | None, context: BrokerContext) -> None:
+    # Imported late, since it uses parts of this module.
+    from odradek.broker.handlers._many_produces import serve_many
+
+    serve_many(request, view, context)
+
+
+def expand_batches(
     request: Request,
     entries: Mapping[TopicPartition, memoryview],
     results: Mapping[TopicPartition, ProduceResult],
@@ -177,7 +208,7 @@ def _append_single(
         def answer_expanded(results: Mapping[TopicPartition, ProduceResult]) -> None:
             request.reply(_answer_single(request, tp, single, results[tp], context))
 
-        if stored.expand is not None and _expand(
+        if stored.expand is not None and expand_batches(
             request, {tp: records}, {tp: stored}, acks, timeout_ms, answer_expanded, context
         ):
             return None
@@ -191,7 +222,7 @@ def _append_single(
         return None
     throttle_ms = 0
     if context.quotas.limits_traffic:
-        throttle_ms = _throttle_ms(request, acks, len(request.payload), context)
+        throttle_ms = produce_throttle_ms(request, acks, len(request.payload), context)
     first_offset = stored.first_offset
     assert first_offset is not None, "a batch of the current format has one"
     request.errors = ONE_SUCCESS
@@ -218,15 +249,15 @@ def _answer_single(
 ) -> Response:
     """The answer of the general path to a request for one partition."""
     acks, _, topic, _, _ = single
-    throttle_ms = _throttle_ms(request, acks, len(request.payload), context)
-    return _answer(request, acks, {tp: result}, [(topic, [tp])], throttle_ms, context)
+    throttle_ms = produce_throttle_ms(request, acks, len(request.payload), context)
+    return answer_produce(request, acks, {tp: result}, [(topic, [tp])], throttle_ms, context)
 
 
 # (topic as the client names it, its partitions) in the order of the request.
 _Order = list[tuple[str | bytes, list[TopicPartition]]]
 
 
-def _split(
+def split_produce(
     request: Request, view: ProduceView, context: BrokerContext
 ) -> tuple[dict[TopicPartition, memoryview], dict[TopicPartition, ProduceResult], _Order]:
     """The batches to append, the refused partitions, and the order of the answer."""
@@ -335,7 +366,7 @@ def _problem_with(records: memoryview | None, version: int) -> ProduceResult | N
     return None
 
 
-def _answer(
+def answer_produce(
     request: Request,
     acks: int,
     results: Mapping[TopicPartition, ProduceResult],
@@ -343,6 +374,7 @@ def _answer(
     throttle_ms: int,
     context: BrokerContext,
 ) -> Response:
+    """The answer to a request, in the order of its topics; none without acks."""
     if acks == 0:
         failed = {tp: r.error.name for tp, r in results.items() if r.error is not _NONE}
         if not failed:
@@ -352,7 +384,7 @@ def _answer(
     request.errors = _count_errors(results)
     header = request.header
     topics = [
-        (topic, [_row(tp, results[tp], context) for tp in partitions])
+        (topic, [produce_row(tp, results[tp], context) for tp in partitions])
         for topic, partitions in order
     ]
     body = encode_produce_response(header.api_version, topics, throttle_time_ms=throttle_ms)
@@ -360,7 +392,7 @@ def _answer(
     return SendResponse(request, [start + body])
 
 
-def _throttle_ms(request: Request, acks: int, size: int, context: BrokerContext) -> int:
+def produce_throttle_ms(request: Request, acks: int, size: int, context: BrokerContext) -> int:
     """The throttle time of the client, for its bytes or its time; see `broker.quotas`."""
     quotas = context.quotas
     if not quotas.limits_traffic:
@@ -378,9 +410,10 @@ def _count_errors(results: Mapping[TopicPartition, ProduceResult]) -> Mapping[Er
     return ONE_SUCCESS if errors == _NO_ERROR else Counter(errors)
 
 
-def _row(
+def produce_row(
     tp: TopicPartition, result: ProduceResult, context: BrokerContext
 ) -> PartitionProduceResult:
+    """The row of a partition in the answer."""
     error, base_offset, log_append_time_ms, log_start_offset, record_errors, message, _ = result
     leader = None
     if error is _NOT_LEADER:

@@ -1,9 +1,9 @@
 """SaslHandshake: refused, since no listener of this broker speaks SASL."""
 
 from odradek.broker.context import BrokerContext, reply, request_throttle_ms
+from odradek.broker.slices import body_of
 from odradek.errors import ErrorCode
 from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 __all__ = ["handle_sasl_handshake"]
@@ -11,7 +11,6 @@ __all__ = ["handle_sasl_handshake"]
 
 def handle_sasl_handshake(request: Request, context: BrokerContext) -> Response:
     """Answers ILLEGAL_SASL_STATE without mechanisms; the connection stays open (13 section 18)."""
-    version = request.header.api_version
-    parse_message(SaslHandshakeRequest, request.payload, version, request.body_offset)
+    body_of(SaslHandshakeRequest, request)
     request_throttle_ms(request, context)  # The answer has no field for it.
     return reply(request, SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))

@@ -2,10 +2,10 @@
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.slices import body_of
 from odradek.coordinator.group.decisions import SyncReply, SyncRequest
 from odradek.errors import ErrorCode
 from odradek.network.request import Request
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from odradek.security.operations import Operation, ResourceType
 
@@ -14,8 +14,7 @@ __all__ = ["handle_sync_group"]
 
 def handle_sync_group(request: Request, context: BrokerContext) -> None:
     """Answers when the leader has assigned, or with an error."""
-    version = request.header.api_version
-    message, _ = parse_message(SyncGroupRequest, request.payload, version, request.body_offset)
+    message = body_of(SyncGroupRequest, request)
 
     def answer(reply: SyncReply) -> None:
         response = SyncGroupResponse(

@@ -21,6 +21,7 @@ from odradek.broker.settings.live_settings import (
     listener_security,
     published_by,
 )
+from odradek.broker.slice_turns import SliceTurns
 from odradek.broker.topic_creation import AutoTopicCreator
 from odradek.controller import Controller
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
@@ -80,6 +81,7 @@ def build_context(
         topic_configs=storage.topic_configs,
         groups=state.groups,
         expansions=Expansions(tasks, storage.expander),
+        slices=SliceTurns(tasks),
         broker_settings=lambda: state.changes.current,
         delete_topics_enabled=settings.topics.delete_enabled,
         max_fetch_bytes=settings.requests.fetch_max_bytes,

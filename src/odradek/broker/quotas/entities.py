@@ -33,6 +33,7 @@ __all__ = [
     "Bucket",
     "EntityMatch",
     "QuotaKey",
+    "check_component_count",
     "check_quota",
     "check_quota_key",
     "ip_connection_rates",
@@ -45,6 +46,7 @@ __all__ = [
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
+_TYPES: Final = (USER, CLIENT_ID, IP)
 
 
 class QuotaKey(Enum):
@@ -78,6 +80,16 @@ class EntityMatch(NamedTuple):
     entity_type: str
     match: QuotaMatchType
     name: str | None  # Only for an exact match.
+
+
+def check_component_count(count: int) -> None:
+    """Refuses more components than there are types, before each of them is looked at.
+
+    Raises:
+        ApiError: INVALID_REQUEST.
+    """
+    if count > len(_TYPES):
+        raise _invalid(f"expected at most {len(_TYPES)} components, found {count}")
 
 
 def quota_entity(components: Sequence[tuple[str, str | None]]) -> QuotaEntity:

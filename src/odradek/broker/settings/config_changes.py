@@ -14,7 +14,7 @@ Levels of loggers are not stored: they are set at once and last until the broker
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from odradek.broker.config import ConfigRow
@@ -23,6 +23,7 @@ from odradek.broker.context import BrokerContext
 from odradek.broker.settings.alterations import refuse_excess, write_in_portions
 from odradek.broker.settings.config_admin import NamedResource, find_resource, rows_of
 from odradek.broker.settings.live_settings import check_certificates
+from odradek.broker.slices import finish_in_slices
 from odradek.config import SettingSource
 from odradek.errors import ApiError, ConfigError, ErrorCode
 from odradek.metadata.changes import ConfigEdit
@@ -75,7 +76,7 @@ Resource = TypeVar("Resource", bound=NamedResource)
 
 def plan_each(
     resources: Sequence[Resource], plan: Callable[[Resource], Plan]
-) -> list[Plan | ApiError]:
+) -> Generator[None, None, list[Plan | ApiError]]:
     """Plans every resource of a request; the result of each is a plan or an error."""
     try:
         refuse_excess(len(resources))
@@ -93,6 +94,7 @@ def plan_each(
             plans.append(plan(resource))
         except ApiError as error:
             plans.append(error)
+        yield
     return plans
 
 
@@ -106,7 +108,7 @@ async def carry_out(
     """Carries the plans out; returns the outcome of each, in order."""
     outcomes: dict[int, ApiError | None] = {}
     edits: dict[int, ConfigEdit] = {}
-    for index, plan in enumerate(plans):
+    for index, plan in enumerate(plans):  # Few of them are no errors: see `refuse_excess`.
         if isinstance(plan, ApiError):
             outcomes[index] = plan
             continue
@@ -126,7 +128,17 @@ async def carry_out(
         request, list(edits.values()), context.controller_port.alter_configs
     )
     outcomes.update(zip(edits, written, strict=True))
-    return [_outcome(outcomes[index]) for index in range(len(plans))]
+    return await finish_in_slices(_outcomes(outcomes), request, context)
+
+
+def _outcomes(
+    errors: Mapping[int, ApiError | None],
+) -> Generator[None, None, list[ConfigChangeOutcome]]:
+    outcomes = []
+    for index in range(len(errors)):
+        outcomes.append(_outcome(errors[index]))
+        yield
+    return outcomes
 
 
 def _outcome(error: ApiError | None) -> ConfigChangeOutcome:
@@ -155,6 +167,7 @@ def plan_incremental(
         ApiError: The changes are invalid.
     """
     changes = list(changes)
+    _check_count(len(changes))
     resource = _find(type_number, name, [change.name for change in changes], context)
     for change in changes:
         if change.operation not in _OPERATIONS:
@@ -194,6 +207,7 @@ def plan_replacement(
     Raises:
         ApiError: The overrides are invalid.
     """
+    _check_count(len(configs))
     resource = _find(type_number, name, [], context)
     if resource.type is ConfigResourceType.BROKER_LOGGER:
         raise ApiError(
@@ -212,6 +226,15 @@ def plan_replacement(
 
 
 _OPERATIONS: Final = frozenset(ConfigOperationType)
+# Keys of one resource that a request may change: more than any resource has.
+_MAX_KEYS: Final = 1_000
+
+
+def _check_count(count: int) -> None:
+    if count > _MAX_KEYS:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"expected at most {_MAX_KEYS} keys, found {count}"
+        )
 
 
 def _find(type_number: int, name: str, keys: list[str], context: BrokerContext) -> ConfigResource:

@@ -27,6 +27,7 @@ __all__ = [
     "encode_fetch_response_chunks",
     "encode_fetch_start",
     "encode_fetch_topics",
+    "fetch_partition_message",
 ]
 
 # Bytes of ours, or records as they were given.
@@ -264,13 +265,14 @@ def _encode_generated(version: int, response: messages.FetchResponse) -> tuple[l
 def _topic_message(
     topic: str | bytes, results: Sequence[FetchPartitionResult]
 ) -> messages.FetchableTopicResponse:
-    partitions = [_partition_message(result) for result in results]
+    partitions = [fetch_partition_message(result) for result in results]
     if isinstance(topic, str):
         return messages.FetchableTopicResponse(topic=topic, partitions=partitions)
     return messages.FetchableTopicResponse(topic_id=topic, partitions=partitions)
 
 
-def _partition_message(result: FetchPartitionResult) -> messages.PartitionData:
+def fetch_partition_message(result: FetchPartitionResult) -> messages.PartitionData:
+    """The result as a message of the generated codec."""
     diverging, leader = result.diverging_epoch, result.current_leader
     aborted = result.aborted_transactions
     return messages.PartitionData(

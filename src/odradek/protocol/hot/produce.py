@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from odradek.errors import DecodeError
 from odradek.protocol.codec import encode_message
 from odradek.protocol.hot.border import decoding
 from odradek.protocol.hot.parts import (
@@ -28,6 +29,7 @@ from odradek.protocol.hot.parts import (
 )
 from odradek.protocol.messages import produce as messages
 from odradek.protocol.primitives import (
+    MAX_TAGS,
     encode_uvarint,
     fail_count,
     fail_excess,
@@ -39,10 +41,13 @@ from odradek.protocol.primitives import (
 
 __all__ = [
     "MAX_ROWS",
+    "ManyRowsError",
     "PartitionProduceResult",
+    "PartitionRecords",
     "ProduceView",
     "encode_produce_response",
     "parse_produce_request",
+    "produce_partition_message",
 ]
 
 _INT16: Final = Struct(">h").unpack_from
@@ -53,11 +58,15 @@ _TXN_ACKS_TIMEOUT_COUNT: Final = Struct(">hhii").unpack_from
 _INDEX_SIZE: Final = Struct(">ii").unpack_from
 _INDEX_SIZE_BYTE: Final = Struct(">iB").unpack_from
 
-# Topics and partitions of one request. Each takes twenty microseconds of the loop, records or not;
-# the megabyte that producers send by default holds fewer batches.
-MAX_ROWS: Final = 1 << 14
+# Topics and partitions of a request that is parsed here; the generated codec parses others, in
+# steps.
+MAX_ROWS: Final = 1 << 10
 
 PartitionRecords = tuple[int, memoryview | None]
+
+
+class ManyRowsError(DecodeError):
+    """A request has more topics and partitions than `MAX_ROWS`."""
 
 
 class ProduceView(NamedTuple):
@@ -75,6 +84,7 @@ def parse_produce_request(view: memoryview, position: int, version: int) -> Prod
     """Reads the body of a Produce request.
 
     Raises:
+        ManyRowsError: The request is to be parsed in steps.
         DecodeError: The bytes are no such request.
     """
     if version >= 9:
@@ -114,7 +124,7 @@ def _parse_topics(
             fail_count("partition_data", partition_count, position, end)
         room -= partition_count
         if room < 0:
-            fail_excess("topic_data", MAX_ROWS)
+            raise ManyRowsError
         partitions: list[PartitionRecords] = []
         for _ in range(partition_count):
             index, size_bytes = _INDEX_SIZE(view, position)
@@ -168,8 +178,9 @@ def _parse_flexible_partitions(
     if count < 0:
         fail_null("partition_data", position)
     if count > room:
-        fail_excess("topic_data", MAX_ROWS)
+        raise ManyRowsError
     partitions: list[PartitionRecords] = []
+    tag_room = MAX_TAGS  # Of all partitions together.
     for _ in range(count):
         index, size_bytes = _INDEX_SIZE_BYTE(view, position)
         position += 5
@@ -186,6 +197,9 @@ def _parse_flexible_partitions(
             tag_count = view[position]
             position += 1
         if tag_count:
+            tag_room -= tag_count
+            if tag_room < 0:
+                fail_excess("tags", MAX_TAGS)
             position = skip_tagged_fields(view, position, tag_count)
     return partitions, pass_tags(view, position)
 
@@ -326,15 +340,16 @@ def _encode_with_extras(
 def _topic_message(
     topic: str | bytes, results: Sequence[PartitionProduceResult], *, hints: bool
 ) -> messages.TopicProduceResponse:
-    partitions = [_partition_message(result, hints=hints) for result in results]
+    partitions = [produce_partition_message(result, hints=hints) for result in results]
     if isinstance(topic, str):
         return messages.TopicProduceResponse(name=topic, partition_responses=partitions)
     return messages.TopicProduceResponse(topic_id=topic, partition_responses=partitions)
 
 
-def _partition_message(
+def produce_partition_message(
     result: PartitionProduceResult, *, hints: bool
 ) -> messages.PartitionProduceResponse:
+    """The result as a message of the generated codec; hints name another leader."""
     leader = messages.LeaderIdAndEpoch()
     if hints and result.current_leader is not None:
         leader_id, leader_epoch = result.current_leader

@@ -1,5 +1,6 @@
 """A broker's parts in the hands of a test: requests in, answers out, metadata by hand."""
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.peers.controller_services import ControllerServices
 from odradek.broker.quotas.client_quotas import ClientQuotas
 from odradek.broker.settings.log_levels import LogLevels
+from odradek.broker.slice_turns import SliceTurns
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.admin_requests import (
     CreatePartitionsResult,
@@ -84,8 +86,30 @@ class Answers:
     def submit(self, request: Request) -> Response | None:
         raise AssertionError(f"{request} was not kept by a gate")
 
+    def submit_again(self, request: Request) -> Response | None:
+        raise AssertionError(f"{request} was not kept by a gate")
+
     def send_response(self, response: Response) -> None:
         self.sent.append(response)
+
+
+class KeptTasks:
+    """Keeps tasks until a test runs them."""
+
+    def __init__(self) -> None:
+        self.kept: list[Coroutine[Any, Any, None]] = []
+
+    def spawn(self, work: Coroutine[Any, Any, None], /) -> None:
+        self.kept.append(work)
+
+    async def sleep(self, delay_s: float, /) -> None:
+        await asyncio.sleep(delay_s)
+
+    async def run_all(self) -> None:
+        """Runs all tasks, and those that they start, to their ends."""
+        while self.kept:
+            kept, self.kept = self.kept, []
+            await asyncio.gather(*kept)
 
 
 class FakeConnection:
@@ -371,7 +395,9 @@ class BrokerFixture:
         self.control_answer: ControlResponse | Exception = UpdateMetadataResponse(
             error_code=ErrorCode.NONE
         )
+        self.tasks = KeptTasks()  # Of requests that are served in slices.
         self.context = BrokerContext(
+            slices=SliceTurns(self.tasks),
             broker_id=BROKER_ID,
             cluster_id=CLUSTER_ID,
             clock=self.clock,

@@ -7,14 +7,14 @@ from typing import Any
 from odradek.broker.dispatch import HANDLERS
 from odradek.metadata.cache import MetadataCache, TopicMetadata
 from odradek.metadata.image import ClusterImage
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.unit.broker.handlers.handler_fakes import BrokerFixture, parsed
+from tests.unit.broker.handlers.handler_fakes import BrokerFixture
 
 
 class CountedNames(list[str]):
@@ -61,16 +61,15 @@ def make(topic_count: int) -> tuple[BrokerFixture, CountingCache]:
     return broker, cache
 
 
-def finish(handled: Any, between: Any = None) -> Response:
-    async def main() -> Response:
-        task = asyncio.ensure_future(handled)
+def finish(broker: BrokerFixture, between: Any = None) -> None:
+    async def main() -> None:
+        task = asyncio.ensure_future(broker.tasks.run_all())
         await asyncio.sleep(0)
         if between is not None:
             between()
-        response: Response = await task
-        return response
+        await task
 
-    return asyncio.run(main())
+    asyncio.run(main())
 
 
 def metadata_request(broker: BrokerFixture) -> Request:
@@ -79,14 +78,15 @@ def metadata_request(broker: BrokerFixture) -> Request:
 
 def test_all_topics_are_told_in_slices_of_one_image() -> None:
     broker, cache = make(50)
-    handled = HANDLERS[ApiKey.METADATA](metadata_request(broker), broker.context)
+    assert HANDLERS[ApiKey.METADATA](metadata_request(broker), broker.context) is None
     assert cache.read == 1  # Of which each would take a millisecond.
 
     def delete() -> None:
         broker.remove_topic("t049")
         cache._image = broker.cache.image
 
-    answer = parsed(finish(handled, delete), MetadataResponse)
+    finish(broker, delete)
+    answer = broker.last_sent(MetadataResponse)
     assert [topic.name for topic in answer.topics] == [f"t{number:03}" for number in range(50)]
 
 
@@ -95,8 +95,9 @@ def test_a_page_reads_its_own_topics_only() -> None:
     broker, cache = make(50)
     message = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=10)
     request = broker.request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, message, 0)
-    handled = HANDLERS[ApiKey.DESCRIBE_TOPIC_PARTITIONS](request, broker.context)
-    answer = parsed(finish(handled), DescribeTopicPartitionsResponse)
+    assert HANDLERS[ApiKey.DESCRIBE_TOPIC_PARTITIONS](request, broker.context) is None
+    finish(broker)
+    answer = broker.last_sent(DescribeTopicPartitionsResponse)
     assert len(answer.topics) == 5
     assert answer.next_cursor is not None
     assert answer.next_cursor.topic_name == "t005"
