@@ -30,7 +30,7 @@ def _paths(cls: MessageType, version: int, before: str) -> Iterator[str]:
         kind = field.type
         if isinstance(kind, ArrayOf):
             yield before + field.name
-            kind = kind.element  # type: ignore[assignment]  # a name for both
+            kind = kind.element
         if isinstance(kind, MessageType):
             yield from _paths(kind, version, f"{before}{field.name}.")
 
