@@ -12,7 +12,7 @@ ACCEPTED = {
     "testing/virtual_loop.py": "an event loop",
 }
 STARTERS = {"create_task", "ensure_future"}
-GROUPS = {"group", "self._group", "self._tasks"}
+GROUPS = {"group", "tasks", "self._group", "self._tasks"}
 
 
 def starts_without_a_group() -> Iterator[str]:

@@ -49,7 +49,7 @@ def test_nothing_else_imports_the_store() -> None:
     assert {f"odradek.{name.split('.')[1]}" for name in importers} == USERS
 
 
-def test_a_broker_names_its_engine_in_one_place() -> None:
+def test_a_broker_names_its_engines_where_it_opens_them() -> None:
     """14:15.1: all other parts of a broker have the ports, which any engine implements."""
     graph = grimp.build_graph("odradek", cache_dir=None)
     engine = {"odradek.metadata_store", *graph.find_descendants("odradek.metadata_store")}
@@ -59,4 +59,9 @@ def test_a_broker_names_its_engine_in_one_place() -> None:
         for importer in graph.find_modules_that_directly_import(module)
         if importer not in engine
     }
-    assert importers == {"odradek.broker.surroundings"}
+    assert importers == {
+        "odradek.broker.surroundings",  # The embedded store.
+        "odradek.broker.parts.metadata",  # ZooKeeper, if it is set,
+        "odradek.broker.config.zookeeper",  # and the form of its setting.
+        "odradek.testing.cluster",  # Brokers that share an embedded store.
+    }

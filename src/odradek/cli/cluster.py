@@ -8,7 +8,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.connecting import CommandError, parse_pairs
@@ -196,20 +196,26 @@ def _print_ready(addresses: Sequence[str]) -> None:
 async def _serve_processes(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int:
     import asyncio
 
+    from odradek.tasks import TaskSet
+
     told = _on_signals(asyncio.get_running_loop())
     brokers: dict[int, Process] = {}
+    tasks = TaskSet()
     try:
         addresses: list[str] = []
         for broker_id in range(arguments.brokers):
             brokers[broker_id] = await _start(arguments, broker_id, settings)
-            address = await _first_of(told, _ready(brokers[broker_id], broker_id))
-            if address is None:
+            starting = tasks.start(_ready(brokers[broker_id], broker_id))
+            await asyncio.wait((told, starting), return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
                 return _exit_code(told.result())
-            addresses.append(address)
+            addresses.append(starting.result())
         _print_ready(addresses)
-        await _watch(brokers, told)
+        ends = {tasks.start(each.wait()): broker_id for broker_id, each in brokers.items()}
+        await _watch(ends, told)
         return _exit_code(told.result()) if told.done() else 1
     finally:
+        await tasks.stop()
         # One after another, so that each can hand its partitions over to the rest.
         for broker_id in reversed(brokers):
             await _stop(brokers[broker_id])
@@ -259,34 +265,18 @@ async def _ready(broker: "Process", broker_id: int) -> str:
     return line.rstrip().partition(_READY)[2]
 
 
-async def _first_of(
-    told: "asyncio.Future[signal.Signals]", started: Coroutine[Any, Any, str]
-) -> str | None:
-    """The outcome of a start; None if a signal came first."""
-    import asyncio
-
-    starting = asyncio.ensure_future(started)
-    await asyncio.wait((told, starting), return_when=asyncio.FIRST_COMPLETED)
-    if starting.done():
-        return starting.result()
-    starting.cancel()
-    await asyncio.wait((starting,))
-    return None
-
-
-async def _watch(brokers: "Mapping[int, Process]", told: "asyncio.Future[signal.Signals]") -> None:
+async def _watch(
+    ends: "dict[asyncio.Task[int], int]", told: "asyncio.Future[signal.Signals]"
+) -> None:
     """Waits for a signal, or until the last broker has ended; names each one that ends."""
     import asyncio
 
-    ends = {asyncio.ensure_future(each.wait()): broker_id for broker_id, each in brokers.items()}
     while ends and not told.done():
         waited: set[asyncio.Future[Any]] = {told, *ends}
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         for end in [each for each in ends if each.done()]:
             broker_id = ends.pop(end)
             print_error("cluster", f"broker {broker_id} ended with code {end.result()}")
-    for end in ends:
-        end.cancel()
 
 
 async def _stop(broker: "Process") -> None:

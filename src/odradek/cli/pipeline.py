@@ -9,9 +9,9 @@ import importlib.util
 from collections.abc import Callable
 
 from odradek.cli.output import print_error
-from odradek.cli.pipeline_file import add_init, add_plan, add_validate
-from odradek.cli.pipeline_operations import add_backfill, add_reset, add_status
-from odradek.cli.pipeline_run import add_run, add_test
+from odradek.cli.pipelines.file import add_init, add_plan, add_validate
+from odradek.cli.pipelines.operations import add_backfill, add_reset, add_status
+from odradek.cli.pipelines.run import add_run, add_test
 
 __all__ = ["ACTIONS", "add_arguments", "run"]
 

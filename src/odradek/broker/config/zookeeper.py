@@ -75,7 +75,7 @@ class ZooKeeperSettings:
     set_acl: bool = key(
         "zookeeper.set.acl",
         default=False,
-        doc="Whether only brokers may change the nodes they make. They prove who they are by the "
+        doc="Whether only brokers may change the nodes they make. They authenticate with the "
         "certificate of `zookeeper.ssl.keystore.location`.",
     )
     tls_enabled: bool = key(

@@ -94,7 +94,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     if loaded is None:
         return 2
     if arguments.deep and loaded.pipeline is not None:
-        from odradek.cli.pipeline_run import look_deep
+        from odradek.cli.pipelines.run import look_deep
         from odradek.errors import ConfigError
 
         try:

@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from odradek.cli.output import print_error, print_json, print_table
-from odradek.cli.pipeline_file import load_file, print_error_line
+from odradek.cli.pipelines.file import load_file, print_error_line
 
 if TYPE_CHECKING:
     from odradek.spark.pipeline.engine.operations.status import QueryStatus

@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from odradek.cli.output import print_error, print_json
-from odradek.cli.pipeline_file import load_file, print_error_line
+from odradek.cli.pipelines.file import load_file, print_error_line
 
 if TYPE_CHECKING:
     from odradek.spark.pipeline.engine.fixtures.fixture_runs import FixtureResult

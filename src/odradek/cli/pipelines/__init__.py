@@ -1,0 +1,1 @@
+"""The subcommands of `odradek pipeline`: files, runs, and operations beside a run."""
