@@ -115,7 +115,8 @@ def test_a_deposed_controller_is_refused() -> None:
 
             async def elected() -> bool:
                 async with admin_of(cluster.bootstrap_server(2)) as admin:
-                    return (await admin.describe_cluster()).controller.id in (1, 2)
+                    controller = (await admin.describe_cluster()).controller
+                    return controller is not None and controller.id in (1, 2)
 
             await until(elected)
             async with connected(cluster.bootstrap_server(2)) as connection:

@@ -1,7 +1,7 @@
 """DeleteTopics: the controller deletes topics; answered when metadata no longer shows them."""
 
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,10 +60,20 @@ async def handle_delete_topics(request: Request, context: BrokerContext) -> Resp
     wanted = {row.name: row for row in rows if row.name is not None and row.error is ErrorCode.NONE}
     if wanted:
         note_local_end(request, context)
+        ids = {
+            name: row.topic_id
+            for name, row in wanted.items()
+            if row.is_by_id and row.topic_id is not None
+        }
+
+        async def delete(names: list[str]) -> Iterable[DeletedTopic]:
+            some = {name: ids[name] for name in names if name in ids}
+            return await context.controller.delete_topics(names, some)
+
         results = await change_in_portions(
             request,
             wanted,
-            context.controller.delete_topics,
+            delete,
             lambda name, error: DeletedTopic(name=name, error=error.code, message=str(error)),
         )
         for deleted in results:
