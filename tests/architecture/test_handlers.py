@@ -22,7 +22,6 @@ def test_what_is_served_is_declared_and_encoded(key: ApiKey) -> None:
     """11:PS-12 and 02 section 9.1: advertised, handler and codec go together."""
     support = API_SUPPORT[key]
     assert support.advertised.first <= support.advertised.last
-    assert not support.inter_broker
     for version in range(support.accepted.first, support.accepted.last + 1):
         assert version in request_type(key).wire_versions
         assert version in response_type(key).wire_versions

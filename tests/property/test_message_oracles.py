@@ -192,9 +192,9 @@ def test_what_no_oracle_knows() -> None:
     assert lacking == {
         *(("PRODUCE", version) for version in range(3)),
         *(("FETCH", version) for version in range(4)),
-        *(("LEADER_AND_ISR", version) for version in range(6)),
-        *(("STOP_REPLICA", version) for version in range(4)),
-        *(("UPDATE_METADATA", version) for version in range(8)),
+        *(("LEADER_AND_ISR", version) for version in range(8)),
+        *(("STOP_REPLICA", version) for version in range(5)),
+        *(("UPDATE_METADATA", version) for version in range(9)),
         *(("CONTROLLED_SHUTDOWN", version) for version in range(4)),
         *(("OFFSET_FOR_LEADER_EPOCH", version) for version in range(2)),
         ("WRITE_TXN_MARKERS", 0),

@@ -6,6 +6,7 @@ handlers call the authorizer themselves, as `is_allowed` does.
 
 from typing import Final
 
+from odradek.broker.context import BrokerContext, is_from_peer_listener
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request
 from odradek.security.authorizer import Authorizer
@@ -20,6 +21,7 @@ from odradek.security.operations import (
 __all__ = [
     "allowed_operations",
     "check_allowed",
+    "check_is_peer",
     "cluster_operations",
     "is_allowed",
     "security_disabled",
@@ -62,6 +64,21 @@ def check_allowed(
     if not is_allowed(authorizer, request, operation, resource_type, name):
         kind = resource_type.name.lower().replace("_", " ")
         raise ApiError(_DENIALS[resource_type], f"{operation.name} of {kind} {name} is not allowed")
+
+
+def check_is_peer(request: Request, context: BrokerContext) -> None:
+    """Checks that a request between brokers came by a listener of brokers, and is permitted.
+
+    Raises:
+        ApiError: CLUSTER_AUTHORIZATION_FAILED.
+    """
+    if not is_from_peer_listener(request, context):
+        raise ApiError(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            f"{request.header.api_key.name} is served on {sorted(context.peer_listeners)} only, and"
+            f" came by listener {request.context.listener}",
+        )
+    check_allowed(context.authorizer, request, Operation.CLUSTER_ACTION)
 
 
 def security_disabled() -> ApiError:

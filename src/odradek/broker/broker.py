@@ -9,8 +9,9 @@ Start, each step with the results of those before; metrics and health are served
 5. the broker registers, and its controller becomes a candidate in the election;
 6. the first metadata is published: clients are served, and `start` returns.
 
-Stop runs in the opposite order: requests end, the controller resigns, the delta under way is
-published, logs are closed in order and marked clean, then the store, and last the health page.
+Stop runs in the opposite order: leaderships are handed over, requests end, the controller resigns,
+the delta under way is published, logs are closed in order and marked clean, then the store, and
+last the health page.
 
 The parts are built in `odradek.broker.parts`, from the settings and the machine's services
 (`odradek.broker.surroundings`). No request passes through here once it runs.
@@ -23,10 +24,17 @@ from random import Random
 
 from odradek.broker.config import BrokerSettings
 from odradek.broker.dispatch import StartGate
+from odradek.broker.hand_over import hand_over
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.metadata import build_controller, follow_metadata, open_metadata
-from odradek.broker.parts.network import Network, build_context, build_poller, serve_requests
+from odradek.broker.parts.network import (
+    Network,
+    build_context,
+    build_poller,
+    serve_requests,
+)
 from odradek.broker.parts.observability import serve_commands, serve_observability
+from odradek.broker.parts.peers import build_link, build_peers, build_services
 from odradek.broker.parts.replication import build_isr_updates
 from odradek.broker.parts.state import build_state
 from odradek.broker.parts.storage import STORAGE_THREADS, loaded, raise_open_file_limit
@@ -60,6 +68,7 @@ class Broker:
         self._changes: SettingsChanges | None = None
         self._network: Network | None = None
         self._unhealthy: str | None = "the broker has not started yet"
+        self._hands_over = True
         # Set when the broker cannot continue, with the reason.
         self.failed: asyncio.Future[str] | None = None
         self.metrics_address: tuple[str, int] | None = None
@@ -95,8 +104,13 @@ class Broker:
             await self.stop()
             raise
 
-    async def stop(self) -> None:
-        """Stops everything, in the opposite order; may be called twice."""
+    async def stop(self, *, hands_over: bool = True) -> None:
+        """Stops everything, in the opposite order; may be called twice.
+
+        Args:
+            hands_over: Whether the controller first moves the leaderships of this broker to others.
+        """
+        self._hands_over = hands_over
         self._unhealthy = "the broker stops"
         await self._stack.aclose()
 
@@ -114,7 +128,7 @@ class Broker:
             open_metadata(
                 base,
                 executor,
-                controlled_shutdown=lambda *which: self._controller.controlled_shutdown(*which),
+                controlled_shutdown=lambda *which: self._link.controlled_shutdown(*which),
                 image=lambda: self._state.cache.image,
             )
         )
@@ -147,9 +161,12 @@ class Broker:
         base = replace(base, settings=state.changes.current)  # As the cluster has them.
         replicas, waiter = state.replication.replicas, state.replication.waiter
         isr_updates = build_isr_updates(base, replicas, port, tasks)
-        self._controller = controller = build_controller(base, engine, state)
+        peers = build(build_peers(base, state))
+        self._controller = controller = build_controller(base, engine, state, peers)
         controller.on_deletion_step = waiter.notify
-        context = build_context(base, engine, state, controller, tasks)
+        services = build_services(controller, port)
+        self._link = build_link(base, state, controller, services, peers, port, tasks)
+        context = build_context(base, engine, state, controller, services, self._link, tasks)
         self._network = network = await enter(serve_requests(base, context, self._gate, poller))
         replicas.use_answers(network.server.after_answers)
 
@@ -172,7 +189,18 @@ class Broker:
             )
         }
         await enter(serve_commands(base, commands))
+        self._stack.push_async_callback(self._hand_over)
         self._unhealthy = None
+
+    async def _hand_over(self) -> None:
+        if self._hands_over:
+            await hand_over(
+                self._port,
+                self._state.cache,
+                self.settings.inter_broker,
+                broker_id=self.broker_id,
+                sleep=self._base.around.sleep,
+            )
 
     def _fail(self, reason: str) -> None:
         self._unhealthy = reason

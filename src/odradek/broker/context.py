@@ -8,6 +8,7 @@ from odradek.broker.config import BrokerSettings, TopicConfigs
 from odradek.broker.error_counts import count_errors
 from odradek.broker.expansions import Expansions
 from odradek.broker.metadata_waiter import MetadataWaiter
+from odradek.broker.peers.controller_services import ControllerServices
 from odradek.broker.quotas.client_quotas import MutationQuota
 from odradek.broker.settings.log_levels import LogLevels
 from odradek.clock import PreciseClock
@@ -15,6 +16,7 @@ from odradek.coordinator.group.coordinator import GroupCoordinator
 from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
 from odradek.metadata.cache import MetadataCache
+from odradek.metadata.control_requests import ControlRequestHandler
 from odradek.metadata.ports import ControllerApi, ControllerPort
 from odradek.network.request import Request, SendResponse
 from odradek.protocol.codec import encode_message_parts
@@ -29,6 +31,7 @@ __all__ = [
     "ProducerIdSource",
     "RequestQuotas",
     "TopicCreator",
+    "is_from_peer_listener",
     "note_local_end",
     "reply",
     "reply_throttled",
@@ -111,6 +114,12 @@ class BrokerContext:
     controller: ControllerApi
     # Changes that any broker may make in the cluster: configs and quotas.
     controller_port: ControllerPort
+    # Serves the requests of brokers, if this broker is the controller.
+    controller_services: ControllerServices
+    # Serves the requests of the cluster's controller.
+    control: ControlRequestHandler
+    # The listeners of other brokers: the inter-broker and the control plane's.
+    peer_listeners: frozenset[str]
     # Park requests that wait for a publish: for topics, and for leaders.
     metadata_waiter: MetadataWaiter
     election_waiter: MetadataWaiter
@@ -129,6 +138,11 @@ class BrokerContext:
     max_fetch_bytes: int = 55 << 20
     # max.request.partition.size.limit: partitions in one answer of DescribeTopicPartitions.
     max_described_partitions: int = 2_000
+
+
+def is_from_peer_listener(request: Request, context: BrokerContext) -> bool:
+    """Whether a request came by a listener of other brokers."""
+    return request.context.listener in context.peer_listeners
 
 
 def reply(request: Request, message: Message) -> SendResponse:

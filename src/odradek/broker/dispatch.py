@@ -5,8 +5,9 @@ connection. A handler that fails is a bug of the broker: it is logged, and the c
 in the form of its API (`error_answers`).
 
 Before this broker has published metadata for the first time, it would answer "unknown topic" to
-every client, and create topics that exist. So a `StartGate` holds all requests except ApiVersions:
-they are parked, without a slot, one per connection at most, and submitted again when it opens.
+every client, and create topics that exist. So a `StartGate` holds all requests except ApiVersions
+and those of the controller, which bring the metadata: they are parked, without a slot, one per
+connection at most, and submitted again when it opens.
 """
 
 import logging
@@ -16,13 +17,16 @@ from typing import Any, Final, TypeAlias
 
 from odradek.broker.context import BrokerContext
 from odradek.broker.error_answers import error_answer
+from odradek.broker.handlers.allocate_producer_ids import handle_allocate_producer_ids
 from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
 from odradek.broker.handlers.alter_configs import handle_alter_configs
+from odradek.broker.handlers.alter_partition import handle_alter_partition
 from odradek.broker.handlers.alter_partition_reassignments import (
     handle_alter_partition_reassignments,
 )
 from odradek.broker.handlers.alter_user_scram_credentials import handle_alter_user_scram_credentials
 from odradek.broker.handlers.api_versions import api_versions_handler
+from odradek.broker.handlers.controlled_shutdown import handle_controlled_shutdown
 from odradek.broker.handlers.create_acls import handle_create_acls
 from odradek.broker.handlers.create_partitions import handle_create_partitions
 from odradek.broker.handlers.create_topics import handle_create_topics
@@ -48,6 +52,7 @@ from odradek.broker.handlers.heartbeat import handle_heartbeat
 from odradek.broker.handlers.incremental_alter_configs import handle_incremental_alter_configs
 from odradek.broker.handlers.init_producer_id import handle_init_producer_id
 from odradek.broker.handlers.join_group import handle_join_group
+from odradek.broker.handlers.leader_and_isr import handle_leader_and_isr
 from odradek.broker.handlers.leave_group import handle_leave_group
 from odradek.broker.handlers.list_config_resources import handle_list_config_resources
 from odradek.broker.handlers.list_groups import handle_list_groups
@@ -63,7 +68,9 @@ from odradek.broker.handlers.offset_for_leader_epoch import handle_offset_for_le
 from odradek.broker.handlers.produce import handle_produce
 from odradek.broker.handlers.sasl_authenticate import handle_sasl_authenticate
 from odradek.broker.handlers.sasl_handshake import handle_sasl_handshake
+from odradek.broker.handlers.stop_replica import handle_stop_replica
 from odradek.broker.handlers.sync_group import handle_sync_group
+from odradek.broker.handlers.update_metadata import handle_update_metadata
 from odradek.errors import ApiError, DecodeError, ErrorCode
 from odradek.network.request import CloseConnectionResponse, Request, Response
 from odradek.protocol.api_keys import ApiKey
@@ -89,6 +96,12 @@ _TABLE: Final[dict[ApiKey, ApiHandler]] = {
     ApiKey.FETCH: handle_fetch,
     ApiKey.LIST_OFFSETS: handle_list_offsets,
     ApiKey.METADATA: handle_metadata,
+    ApiKey.LEADER_AND_ISR: handle_leader_and_isr,
+    ApiKey.STOP_REPLICA: handle_stop_replica,
+    ApiKey.UPDATE_METADATA: handle_update_metadata,
+    ApiKey.CONTROLLED_SHUTDOWN: handle_controlled_shutdown,
+    ApiKey.ALTER_PARTITION: handle_alter_partition,
+    ApiKey.ALLOCATE_PRODUCER_IDS: handle_allocate_producer_ids,
     # Both are served or none: librdkafka 2.16 crashes if only the second is advertised.
     ApiKey.OFFSET_FETCH: handle_offset_fetch,
     ApiKey.FIND_COORDINATOR: handle_find_coordinator,
@@ -141,12 +154,23 @@ MAX_REQUEST_BYTES: Final = 1 << 20
 _MAX_MEMBER_BYTES: Final = 8 << 20
 _LONGER: Final = {
     ApiKey.PRODUCE: sys.maxsize,
+    # All partitions of the cluster after an election; refused unread on a listener of clients.
+    ApiKey.LEADER_AND_ISR: sys.maxsize,
+    ApiKey.STOP_REPLICA: sys.maxsize,
+    ApiKey.UPDATE_METADATA: sys.maxsize,
     ApiKey.JOIN_GROUP: _MAX_MEMBER_BYTES,
     ApiKey.SYNC_GROUP: _MAX_MEMBER_BYTES,
 }
 
 # The APIs that are answered without metadata.
-_SERVED_AT_ONCE: Final = frozenset({ApiKey.API_VERSIONS})
+_SERVED_AT_ONCE: Final = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+    }
+)
 
 
 class StartGate:

@@ -1,4 +1,4 @@
-"""The TLS context of a listener, made from its settings.
+"""The TLS contexts of a listener, made from its settings: of the broker, and of its peers' brokers.
 
 A file must be a regular file of moderate size: clients that may change settings choose the path,
 and OpenSSL would wait for a pipe, or read a device, forever.
@@ -14,7 +14,7 @@ from typing import Final
 from odradek.broker.config.tls import TlsSettings
 from odradek.errors import ConfigError
 
-__all__ = ["check_material", "server_context"]
+__all__ = ["check_material", "client_context", "server_context"]
 
 _MAX_FILE_BYTES: Final = 4 << 20  # Far above any chain, and above all authorities of a system.
 
@@ -35,7 +35,30 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     Raises:
         ConfigError: A file cannot be read, is no PEM, or key and certificate do not match.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
+    context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+    return context
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of connections to the same listener of other brokers.
+
+    This broker shows the certificate of its own listener, and trusts those that the listener
+    trusts; without a truststore, those that the system trusts.
+
+    Raises:
+        ConfigError: As `server_context`.
+    """
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
+    context.check_hostname = bool(settings.endpoint_identification_algorithm)
+    context.verify_mode = ssl.CERT_REQUIRED
+    if settings.truststore_location is None and settings.truststore_certificates is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def _context(kind: int, settings: TlsSettings) -> ssl.SSLContext:
+    context = ssl.SSLContext(kind)
     versions = [_VERSIONS[name] for name in settings.enabled_protocols]
     context.minimum_version = min(versions)
     context.maximum_version = max(versions)
@@ -49,7 +72,6 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
             ) from None
     _load_key(context, settings)
     _load_trust(context, settings)
-    context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     return context
 
 

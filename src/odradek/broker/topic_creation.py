@@ -7,13 +7,12 @@ their requests.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from odradek.errors import ApiError, ErrorCode
-from odradek.metadata.admin_requests import NewTopic
-from odradek.metadata.ports import ControllerApi
+from odradek.metadata.admin_requests import NewTopic, TopicResult
 from odradek.tasks import Tasks
 
 __all__ = ["MAX_CREATIONS", "AutoTopicCreator"]
@@ -29,18 +28,18 @@ class AutoTopicCreator:
     """Creates topics with the broker's defaults, and internal topics with settings of their own.
 
     Args:
-        controller: Creates the topics, if it is the active controller; otherwise none are created.
+        create: Has the active controller create topics, wherever it is.
         tasks: Runs the creations.
-        internal: The internal topics, by name.
+        internal: Describes the internal topics, by name, at the moment of their creation.
     """
 
     def __init__(
         self,
-        controller: ControllerApi,
+        create: Callable[[Sequence[NewTopic]], Awaitable[Sequence[TopicResult]]],
         tasks: Tasks,
-        internal: Mapping[str, NewTopic] = MappingProxyType({}),
+        internal: Mapping[str, Callable[[], NewTopic]] = MappingProxyType({}),
     ) -> None:
-        self._controller = controller
+        self._create_topics = create
         self._tasks = tasks
         self._internal = internal
         # The last error of each internal topic that could not be created.
@@ -59,9 +58,10 @@ class AutoTopicCreator:
         self._tasks.spawn(self._create(topic))
 
     async def _create(self, topic: str) -> None:
-        wanted = self._internal.get(topic) or NewTopic(name=topic)
+        describe = self._internal.get(topic)
+        wanted = NewTopic(name=topic) if describe is None else describe()
         try:
-            [result] = await self._controller.create_topics([wanted], validate_only=False)
+            [result] = await self._create_topics([wanted])
         except ApiError as error:
             self._note_failure(topic, str(error))
         else:

@@ -4,7 +4,9 @@ Rules:
 
 1. One request in flight per broker, strictly in the order they were queued.
 2. A request that could not be delivered is sent again every 100 ms, for as long as the broker is
-   registered and this broker is controller: it must arrive, and no later one may overtake it.
+   registered and this broker is controller: it must arrive, and no later one may overtake it. One
+   that no attempt can deliver (the broker does not serve its version, or it cannot be encoded) is
+   dropped with an error in the log, and the next one is sent.
 3. A slow or dead broker delays no other broker's requests.
 4. Answers go to a callback that only enqueues a controller event. One that comes after the broker
    was removed, or the controller was deposed, is dropped.
@@ -20,6 +22,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from odradek.clock import Clock
+from odradek.errors import ApiError, InvariantViolation, OdradekError
 from odradek.metadata.control_requests import (
     ControlRequest,
     ControlRequestHandler,
@@ -68,7 +71,8 @@ class ControlChannel(Protocol):
         """Delivers a request, connecting first if need be, and waits for the answer.
 
         Raises:
-            Exception: It was not delivered, or the answer is lost: the sender tries again.
+            Exception: It was not delivered, or the answer is lost: the sender tries again, unless
+                the error shows that no attempt can succeed.
         """
         ...
 
@@ -144,18 +148,25 @@ class _BrokerSender:
             self._queue_time.update(self._clock.monotonic_ms() - item.enqueue_time_ms)
             self._is_sending = True
             response = await self._deliver(item.request)
-            if not self._is_removed:
+            if response is not None and not self._is_removed:
                 await self._tell(item, response)
             self._is_sending = False
 
-    async def _deliver(self, request: ControlRequest) -> ControlResponse:
+    async def _deliver(self, request: ControlRequest) -> ControlResponse | None:
+        """The answer; None if no attempt can deliver the request."""
+        last = ""
         while True:
             try:
                 return await self._channel.send(request)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the request must arrive
-                logger.warning("%s was not delivered, will retry: %r", _name(request), error)
+            except Exception as error:
                 await self._channel.close()
-                await self._sleep(RETRY_PAUSE_S)
+                if not _may_succeed_later(error):
+                    logger.exception("%s is dropped: it can never be delivered", _name(request))
+                    return None
+                if repr(error) != last:  # An unreachable broker is one line, not ten a second.
+                    last = repr(error)
+                    logger.warning("%s was not delivered, will retry: %s", _name(request), last)
+            await self._sleep(RETRY_PAUSE_S)
 
     async def _tell(self, item: _Item, response: ControlResponse) -> None:
         try:
@@ -276,6 +287,13 @@ class ControllerChannels:
         """Stops all senders."""
         for broker_id in self.broker_ids:
             await self.remove_broker(broker_id)
+
+
+def _may_succeed_later(error: Exception) -> bool:
+    """Whether the same request may arrive if it is sent again."""
+    if isinstance(error, ApiError):
+        return error.code.retriable
+    return isinstance(error, OSError | OdradekError) and not isinstance(error, InvariantViolation)
 
 
 def _name(request: ControlRequest) -> str:

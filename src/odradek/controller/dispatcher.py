@@ -11,6 +11,7 @@ from typing import assert_never
 
 from odradek.controller.broker_handlers import BrokerHandlers
 from odradek.controller.events import (
+    AlterIsrs,
     AlterPartitionReassignments,
     AutoPreferredReplicaLeaderElection,
     BrokerChange,
@@ -40,6 +41,7 @@ from odradek.controller.events import (
     UncleanLeaderElectionEnable,
     UpdateMetadataResponseReceived,
 )
+from odradek.controller.isr_handlers import IsrHandlers
 from odradek.controller.leader_handlers import LeaderHandlers
 from odradek.controller.leadership import Leadership
 from odradek.controller.machine_driver import MachineDriver
@@ -92,6 +94,7 @@ class EventDispatcher:
         self._deletion = deletion
         self._brokers = brokers
         self._leaders = leaders
+        self._isrs = IsrHandlers(machines)
         self._reassignments = reassignments
         self._on_deletion_step = on_deletion_step
 
@@ -142,6 +145,7 @@ class EventDispatcher:
                 | DeleteTopics(reply=reply)
                 | ReplicaLeaderElection(reply=reply)
                 | ControlledShutdown(reply=reply)
+                | AlterIsrs(reply=reply)
                 | AlterPartitionReassignments(reply=reply)
                 | ListPartitionReassignments(reply=reply)
                 | ControllerResignation(reply=reply)
@@ -206,6 +210,7 @@ class EventDispatcher:
         | DeleteTopics
         | ReplicaLeaderElection
         | ControlledShutdown
+        | AlterIsrs
         | ControllerResignation
         | AlterPartitionReassignments
         | ListPartitionReassignments,
@@ -229,6 +234,9 @@ class EventDispatcher:
                 event.reply.complete(
                     await self._brokers.controlled_shutdown(broker_id, broker_epoch)
                 )
+            case AlterIsrs(broker_id=broker_id, broker_epoch=broker_epoch):
+                event.reply.complete(await self._isrs.alter(broker_id, broker_epoch, event.wanted))
+                await self._reassignments.maybe_complete(self._isrs.stored)
             case ControllerResignation():
                 event.reply.complete(await self._leadership.give_up())
             case AlterPartitionReassignments(targets=targets):

@@ -31,6 +31,7 @@ from odradek.controller.context import ControllerContext
 from odradek.controller.dispatcher import EventDispatcher
 from odradek.controller.event_manager import EVENT_TASK_NAME, EventManager
 from odradek.controller.events import (
+    AlterIsrs,
     AlterPartitionReassignments,
     ControlledShutdown,
     ControllerActivity,
@@ -46,6 +47,7 @@ from odradek.controller.events import (
     TopicUncleanLeaderElectionEnable,
     UncleanLeaderElectionEnable,
 )
+from odradek.controller.isr_handlers import check_registration
 from odradek.controller.leader_handlers import LeaderHandlers
 from odradek.controller.leadership import Leadership
 from odradek.controller.machine_driver import MachineDriver
@@ -55,6 +57,7 @@ from odradek.controller.stats import ControllerStats, register_gauges, remove_ga
 from odradek.controller.topic_deletion_driver import TopicDeletions
 from odradek.controller.topic_handlers import TopicHandlers, TopicSources
 from odradek.controller.topic_requests import ConfigCheck, accept_any_config
+from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.admin_requests import (
     CreatePartitionsResult,
     DeletedTopic,
@@ -64,6 +67,7 @@ from odradek.metadata.admin_requests import (
     ReassignmentOutcome,
     TopicResult,
 )
+from odradek.metadata.isr_requests import IsrResult, WantedIsr
 from odradek.metadata.ports import (
     MetadataPersistence,
 )
@@ -323,6 +327,26 @@ class Controller:
             ApiError: STALE_BROKER_EPOCH or BROKER_NOT_AVAILABLE.
         """
         return await self._request(lambda reply: ControlledShutdown(broker_id, broker_epoch, reply))
+
+    async def alter_isrs(
+        self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> list[IsrResult]:
+        """Stores the ISRs that a leader wants; the results in the order of the request.
+
+        Raises:
+            ApiError: NOT_CONTROLLER or STALE_BROKER_EPOCH.
+        """
+        return await self._request(lambda reply: AlterIsrs(broker_id, broker_epoch, wanted, reply))
+
+    def check_registration(self, broker_id: int, broker_epoch: int) -> None:
+        """Checks that a request comes from the present registration of a broker.
+
+        Raises:
+            ApiError: NOT_CONTROLLER or STALE_BROKER_EPOCH.
+        """
+        if not self.is_active:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the active controller")
+        check_registration(self.context, broker_id, broker_epoch)
 
     async def give_up(self) -> int:
         """Resigns, so that an election follows, which this broker may win; returns the old epoch.

@@ -21,7 +21,7 @@ AUTO_LEADER_BALANCE                      AutoPreferredReplicaLeaderElection
 MANUAL_LEADER_BALANCE                    ReplicaLeaderElection,
                                          PreferredReplicaElectionRequested
 CONTROLLED_SHUTDOWN                      ControlledShutdown
-ISR_CHANGE                               IsrChangeNotification
+ISR_CHANGE                               IsrChangeNotification, AlterIsrs
 LEADER_AND_ISR_RESPONSE_RECEIVED         LeaderAndIsrResponseReceived
 LOG_DIR_CHANGE                           LogDirEventNotification
 CONTROLLER_SHUTDOWN                      ShutdownEventThread
@@ -49,6 +49,7 @@ from odradek.metadata.admin_requests import (
     ReassignmentOutcome,
     TopicResult,
 )
+from odradek.metadata.isr_requests import IsrResult, WantedIsr
 from odradek.metadata.ports import Fence
 from odradek.model import ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ElectionType
@@ -56,6 +57,7 @@ from odradek.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
 
 __all__ = [
+    "AlterIsrs",
     "AlterPartitionReassignments",
     "AutoPreferredReplicaLeaderElection",
     "BrokerChange",
@@ -311,6 +313,17 @@ class ControlledShutdown:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterIsrs:
+    """A leader wants other ISRs for its partitions."""
+
+    state: ClassVar = ControllerActivity.ISR_CHANGE
+    broker_id: int
+    broker_epoch: int
+    wanted: Sequence[WantedIsr]
+    reply: Reply[list[IsrResult]]
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerResignation:
     """An operator wants another election; the reply is the epoch that ended."""
 
@@ -361,6 +374,7 @@ ControllerEvent: TypeAlias = (
     | ListPartitionReassignments
     | ReplicaLeaderElection
     | ControlledShutdown
+    | AlterIsrs
     | ControllerResignation
     | UncleanLeaderElectionEnable
     | TopicUncleanLeaderElectionEnable

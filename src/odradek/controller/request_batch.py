@@ -10,7 +10,7 @@ A batch is filled from committed and applied changes, and built once. Rules:
 5. A partition of a topic that is queued for deletion is announced with leader -2. One without
    leader and ISR is not announced, but the live brokers are.
 
-Versions: LeaderAndIsr 5, StopReplica 3, UpdateMetadata 7.
+Requests have the form of the newest versions; the channels send older ones where they must.
 """
 
 import uuid
@@ -42,16 +42,9 @@ from odradek.protocol.messages.update_metadata import (
 )
 
 __all__ = [
-    "LEADER_AND_ISR_VERSION",
-    "STOP_REPLICA_VERSION",
-    "UPDATE_METADATA_VERSION",
     "OutgoingRequest",
     "RequestBatch",
 ]
-
-LEADER_AND_ISR_VERSION = 5
-STOP_REPLICA_VERSION = 3
-UPDATE_METADATA_VERSION = 7
 
 _INCREMENTAL = 1  # LeaderAndIsr type: partitions that are not listed stay as they are.
 _EPOCH_DURING_DELETE = -2  # StopReplica: obeyed whatever leader epoch the broker knows.
@@ -201,6 +194,7 @@ class RequestBatch:
                     adding_replicas=assignment.adding,
                     removing_replicas=assignment.removing,
                     is_new=is_new,
+                    leader_recovery_state=int(state.is_recovering),
                 )
             )
         return LeaderAndIsrRequest(

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple, NewType, Protocol, TypeAlias
 
 from odradek.errors import ApiError, ErrorCode, OdradekError
@@ -34,10 +35,12 @@ from odradek.metadata.admin_requests import (
 from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigEdit, QuotaSet
 from odradek.metadata.delta import ImageDelta
 from odradek.metadata.image import LiveBroker
+from odradek.metadata.isr_requests import IsrResult, WantedIsr
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ElectionType
 
 __all__ = [
+    "NO_EPOCHS",
     "AlterIsrOutcome",
     "CommitOutcome",
     "Committed",
@@ -53,6 +56,7 @@ __all__ = [
     "IsrAltered",
     "IsrConflict",
     "IsrOutcomeUnknown",
+    "IsrRefused",
     "LeadershipLost",
     "LeadershipWon",
     "MetadataFeed",
@@ -258,11 +262,19 @@ class IsrConflict(NamedTuple):
     """Another writer changed the partition: keep the old ISR and wait for the controller."""
 
 
+class IsrRefused(NamedTuple):
+    """The controller refused the change, and stored nothing: the old ISR is in force."""
+
+
 class IsrOutcomeUnknown(NamedTuple):
     """The link broke and the store could not be read since: the change stays in flight."""
 
 
-AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrOutcomeUnknown
+AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrRefused | IsrOutcomeUnknown
+
+
+# The leader knows the registration of none of the members.
+NO_EPOCHS: Mapping[int, int] = MappingProxyType({})
 
 
 class ProducerIds(NamedTuple):
@@ -289,9 +301,19 @@ class ControllerPort(Protocol):
         ...
 
     async def alter_isr(
-        self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
+        self,
+        tp: TopicPartition,
+        state: LeaderAndIsr,
+        *,
+        controller_epoch: int,
+        broker_epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> AlterIsrOutcome:
-        """Stores a new ISR if the partition still has `state.partition_version`."""
+        """Stores a new ISR if the partition still has `state.partition_version`.
+
+        Args:
+            controller_epoch: Of the controller that made this broker the leader.
+            broker_epochs: The registrations of members by which the leader knows them.
+        """
         ...
 
     async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
@@ -355,6 +377,22 @@ class ControllerApi(Protocol):
         self, partitions: Sequence[TopicPartition] | None, election_type: ElectionType
     ) -> Mapping[TopicPartition, ElectionOutcome]:
         """Elects leaders. None means all partitions; then only those in need have a result."""
+        ...
+
+    async def alter_isrs(
+        self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> Sequence[IsrResult]:
+        """Stores the ISRs that a leader wants; the results in the order of the request."""
+        ...
+
+    async def controlled_shutdown(
+        self, broker_id: int, broker_epoch: int
+    ) -> frozenset[TopicPartition]:
+        """Moves leadership away from a broker; returns the partitions it still leads."""
+        ...
+
+    def check_registration(self, broker_id: int, broker_epoch: int) -> None:
+        """Checks that a request comes from the present registration of a broker."""
         ...
 
     async def alter_reassignments(

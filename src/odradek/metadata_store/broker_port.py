@@ -1,12 +1,13 @@
 """`ControllerPort` over a coordination store: the writes of a broker itself.
 
 These writes are guarded by the version of their own node, not by the controller's fence: any broker
-makes them, active controller or not.
+makes them, active controller or not. ISR changes and producer ids go to the active controller
+instead if the brokers' protocol has requests for them (08:K-3).
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from odradek.clock import Clock
 from odradek.coordination.nodes import (
@@ -38,6 +39,7 @@ from odradek.errors import (
 from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, QuotaSet
 from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import (
+    NO_EPOCHS,
     AlterIsrOutcome,
     IsrAltered,
     IsrConflict,
@@ -64,6 +66,9 @@ _LAST_PRODUCER_ID = (1 << 63) - 1
 REGISTRATION_TIMEOUT_S = 19.0
 MAX_ATTEMPTS = 100  # Of a compare-and-set that other brokers win: more than there are brokers.
 
+# Requests to the active controller: an ISR (partition, state, known epochs), a block of ids.
+AskIsr = Callable[[TopicPartition, LeaderAndIsr, Mapping[int, int]], Awaitable[AlterIsrOutcome]]
+AskProducerIds = Callable[[], Awaitable[ProducerIds]]
 ControlledShutdownCall = Callable[[int, int], Awaitable[frozenset[TopicPartition]]]
 
 
@@ -95,11 +100,20 @@ class StoreControllerPort:
         self._broker: LiveBroker | None = None
         self._broker_epoch = -1
         self._altering = asyncio.Lock()
+        self._ask_isr: AskIsr | None = None
+        self._ask_producer_ids: AskProducerIds | None = None
 
     @property
     def broker_epoch(self) -> int:
         """The epoch of the last registration; -1 before the first."""
         return self._broker_epoch
+
+    def use_controller(
+        self, *, ask_isr: AskIsr | None, ask_producer_ids: AskProducerIds | None
+    ) -> None:
+        """Has the controller asked, instead of writing the store; None: the store is written."""
+        self._ask_isr = ask_isr
+        self._ask_producer_ids = ask_producer_ids
 
     # Registration
 
@@ -171,9 +185,25 @@ class StoreControllerPort:
     # Partitions
 
     async def alter_isr(
-        self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
+        self,
+        tp: TopicPartition,
+        state: LeaderAndIsr,
+        *,
+        controller_epoch: int,
+        broker_epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> AlterIsrOutcome:
-        """Stores a new ISR if the partition still has `state.partition_version`."""
+        """Stores a new ISR if the partition still has `state.partition_version`.
+
+        The controller is asked if brokers speak a protocol that has the request; otherwise this
+        broker writes the partition's node.
+        """
+        if self._ask_isr is not None:
+            return await self._ask_isr(tp, state, broker_epochs)
+        return await self._write_isr(tp, state, controller_epoch)
+
+    async def _write_isr(
+        self, tp: TopicPartition, state: LeaderAndIsr, controller_epoch: int
+    ) -> AlterIsrOutcome:
         path = partition_state_path(tp)
         data = PartitionStateNode(state, controller_epoch).encode()
         try:
@@ -226,7 +256,18 @@ class StoreControllerPort:
     # Producer ids
 
     async def allocate_producer_ids(self) -> ProducerIds:
-        """Takes the next block of producer ids; one whose answer is lost is never used.
+        """Takes the next block of producer ids for this broker, from the controller or the store.
+
+        Raises:
+            ApiError: The controller cannot be reached, all ids are used up, or the block node
+                cannot be written.
+        """
+        if self._ask_producer_ids is not None:
+            return await self._ask_producer_ids()
+        return await self.take_producer_ids(self._broker_id)
+
+    async def take_producer_ids(self, broker_id: int) -> ProducerIds:
+        """Takes the next block for a broker from the store; one whose answer is lost is never used.
 
         Raises:
             ApiError: All ids are used up, or the block node cannot be written.
@@ -238,7 +279,7 @@ class StoreControllerPort:
             if first_id > _LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
                 raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
             block = ProducerIdBlock(
-                broker_id=self._broker_id,
+                broker_id=broker_id,
                 first_id=first_id,
                 last_id=first_id + PRODUCER_ID_BLOCK_SIZE - 1,
             )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from odradek.clock import Clock
 from odradek.coordination.embedded import EmbeddedEngine
+from odradek.coordination.store import CoordinationStore
 from odradek.files import Disk
 from odradek.metadata.image import ClusterImage
 from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents
@@ -14,7 +15,7 @@ from odradek.metadata_store.broker_port import ControlledShutdownCall, StoreCont
 from odradek.metadata_store.feed import StoreFeed
 from odradek.metadata_store.persistence import StorePersistence
 
-__all__ = ["StoreEngine", "open_embedded"]
+__all__ = ["StoreEngine", "open_embedded", "open_session"]
 
 
 class StoreEngine(NamedTuple):
@@ -55,22 +56,55 @@ async def open_embedded(
         StoreCorruptError: The files of the store are damaged.
         BadNodeData: The stored cluster id cannot be read.
     """
-    async with EmbeddedEngine(directory, disk=disk, executor=executor) as embedded:
-        store = embedded.connect()
-        try:
-            await create_parents(store)
-            port = StoreControllerPort(
-                store, broker_id, clock=clock, controlled_shutdown=controlled_shutdown
-            )
-            yield StoreEngine(
-                cluster_id=await claim_cluster_id(store, new_cluster_id),
-                persistence=StorePersistence(
-                    store, broker_id, clock=clock, reregister=port.register_again
-                ),
-                feed=StoreFeed(
-                    store, clock=clock, broker_epoch=lambda: port.broker_epoch, image=image
-                ),
-                port=port,
-            )
-        finally:
-            await store.session.close()
+    async with (
+        EmbeddedEngine(directory, disk=disk, executor=executor) as embedded,
+        open_session(
+            embedded.connect(),
+            broker_id,
+            clock=clock,
+            new_cluster_id=new_cluster_id,
+            controlled_shutdown=controlled_shutdown,
+            image=image,
+        ) as engine,
+    ):
+        yield engine
+
+
+@asynccontextmanager
+async def open_session(
+    store: CoordinationStore,
+    broker_id: int,
+    *,
+    clock: Clock,
+    new_cluster_id: Callable[[], str],
+    controlled_shutdown: ControlledShutdownCall,
+    image: Callable[[], ClusterImage],
+) -> AsyncIterator[StoreEngine]:
+    """The engine over a session with a store of any kind; the session is closed at the end.
+
+    Args:
+        store: The session of this broker alone.
+        broker_id: This broker.
+        clock: Time.
+        new_cluster_id: Makes an id for a cluster that has none.
+        controlled_shutdown: Asks the active controller (broker id, broker epoch).
+        image: The image that this broker has published.
+
+    Raises:
+        BadNodeData: The stored cluster id cannot be read.
+    """
+    try:
+        await create_parents(store)
+        port = StoreControllerPort(
+            store, broker_id, clock=clock, controlled_shutdown=controlled_shutdown
+        )
+        yield StoreEngine(
+            cluster_id=await claim_cluster_id(store, new_cluster_id),
+            persistence=StorePersistence(
+                store, broker_id, clock=clock, reregister=port.register_again
+            ),
+            feed=StoreFeed(store, clock=clock, broker_epoch=lambda: port.broker_epoch, image=image),
+            port=port,
+        )
+    finally:
+        await store.session.close()

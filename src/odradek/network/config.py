@@ -202,6 +202,13 @@ class NetworkConfig:
         return (self.inter_broker_listener_name or self.inter_broker_protocol).upper()
 
     @cached_property
+    def peer_listeners(self) -> frozenset[str]:
+        """The listeners of other brokers."""
+        control = self.control_plane_listener_name
+        names = [self.inter_broker_listener, *([] if control is None else [control.upper()])]
+        return frozenset(names)
+
+    @cached_property
     def planes(self) -> Planes:
         """Control plane and data plane.
 

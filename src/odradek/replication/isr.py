@@ -17,7 +17,7 @@ Worked example of catching up (fetch offset f, leader's end L, time t)::
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from odradek.model import LeaderAndIsr
 
@@ -89,6 +89,8 @@ class IsrChange:
 
     state: LeaderAndIsr  # What to store, with the version it replaces.
     controller_epoch: int  # Of the controller that made this broker the leader.
+    # The registrations of members by which the leader knows them; those of others are unknown.
+    broker_epochs: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def isr(self) -> tuple[int, ...]:

@@ -5,7 +5,9 @@ Duties towards the partitions, in order, for each change that one of them propos
 1. send it, with the epoch of the controller that made the partition's leader;
 2. if the outcome is unknown, send the same again after a pause. The port compares versions: it
    recognizes a change that was stored as ours, and stores one that was not;
-3. hand the outcome to the replica manager. It drops an answer that arrives too late.
+3. if a refusal follows an unknown outcome, send it again, too: the first request may still arrive
+   and be stored, although a later one was refused;
+4. hand the outcome to the replica manager. It drops an answer that arrives too late.
 
 With an engine whose leaders store the ISR themselves, changes are collected in `IsrNotifications`
 and announced to the controller from time to time.
@@ -16,7 +18,13 @@ from collections.abc import Awaitable, Callable
 
 from odradek.clock import Clock
 from odradek.errors import OdradekError
-from odradek.metadata.ports import AlterIsrOutcome, ControllerPort, IsrAltered, IsrOutcomeUnknown
+from odradek.metadata.ports import (
+    AlterIsrOutcome,
+    ControllerPort,
+    IsrAltered,
+    IsrOutcomeUnknown,
+    IsrRefused,
+)
 from odradek.model import TopicPartition
 from odradek.replication.isr import IsrChange
 from odradek.replication.isr_notifications import CHECK_INTERVAL_MS, IsrNotifications
@@ -67,19 +75,26 @@ class IsrUpdates:
         self._tasks.spawn(self._store(partition, change))
 
     async def _store(self, partition: Partition, change: IsrChange) -> None:
+        is_doubtful = False
         while partition.isr_change is change:
             outcome = await self._alter(partition.tp, change)
+            if is_doubtful and isinstance(outcome, IsrRefused):
+                outcome = IsrOutcomeUnknown()
             is_new = self._replicas.settle_isr(partition, change, outcome)
             if isinstance(outcome, IsrAltered) and is_new and self._announce is not None:
                 self.notifications.record(partition.tp, self._clock.monotonic_ms())
             if not isinstance(outcome, IsrOutcomeUnknown):
                 return
+            is_doubtful = True
             await self._tasks.sleep(RETRY_PAUSE_S)
 
     async def _alter(self, tp: TopicPartition, change: IsrChange) -> AlterIsrOutcome:
         try:
             return await self._port.alter_isr(
-                tp, change.state, controller_epoch=change.controller_epoch
+                tp,
+                change.state,
+                controller_epoch=change.controller_epoch,
+                broker_epochs=change.broker_epochs,
             )
         except OdradekError as error:
             # Treating it as failed could acknowledge records that a member of the real ISR lacks.

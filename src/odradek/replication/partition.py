@@ -517,3 +517,9 @@ class Partition:
         self.isr = change.isr
         self.partition_version = partition_version
         return self.maybe_increment_high_watermark()
+
+    def drop_isr_change(self, change: IsrChange) -> bool:
+        """Drops a change that was refused; returns whether the high watermark moved."""
+        assert self.isr_change is change
+        self.isr_change = None
+        return self.maybe_increment_high_watermark()

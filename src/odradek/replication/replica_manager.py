@@ -16,7 +16,7 @@ from odradek.errors import ErrorCode, StorageError
 from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
 from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
-from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown
+from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown, IsrRefused
 from odradek.model import TopicPartition
 from odradek.replication.appending import Appends
 from odradek.replication.gauges import register_replica_gauges
@@ -243,6 +243,8 @@ class ReplicaManager:
         if not isinstance(outcome, IsrAltered):
             logger.info("%s: ISR %s refused, waiting for the controller", partition.tp, change.isr)
             self.stats.failed_isr_updates.mark()
+            if isinstance(outcome, IsrRefused):
+                self._drop_isr(partition, change)
             return False
         is_expansion = len(change.isr) > len(partition.isr)
         (self.stats.isr_expands if is_expansion else self.stats.isr_shrinks).mark()
@@ -252,6 +254,14 @@ class ReplicaManager:
         except StorageError as error:
             logger.warning("%s: %s", partition.tp, error)
         return True
+
+    def _drop_isr(self, partition: Partition, change: IsrChange) -> None:
+        """Goes back to the old ISR: a member that was to be added is not waited for any more."""
+        try:
+            if partition.drop_isr_change(change):
+                self._parked.release([(partition.tp, True)])
+        except StorageError as error:
+            logger.warning("%s: %s", partition.tp, error)
 
     # High watermark checkpoints
 

@@ -19,13 +19,15 @@ import contextlib
 import gc
 import os
 import tempfile
-import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     import asyncio
+
+    from odradek.broker.surroundings import Surroundings
+    from odradek.testing.loop_thread import LoopThread
 
 
 __all__ = ["AsyncEmbeddedBroker", "EmbeddedBroker"]
@@ -59,6 +61,8 @@ class AsyncEmbeddedBroker:
         self._settings = dict(settings or {})
         self._data_dir = data_dir
         self._bootstrap_servers: str | None = None
+        self._listeners = ""
+        self._is_killed = False
         self._life: asyncio.Task[None] | None = None
         self._end: asyncio.Event | None = None
 
@@ -111,6 +115,10 @@ class AsyncEmbeddedBroker:
             self._end.set()
             await life
 
+    def _surroundings(self) -> "Surroundings | None":
+        """The machine of the broker; None is that of this process."""
+        return None
+
     async def _live(self, ready: "asyncio.Future[None]", end: "asyncio.Event") -> None:
         # Imports allocate much and leave no garbage; collections would take a tenth of their time.
         with _without_collection():
@@ -122,15 +130,16 @@ class AsyncEmbeddedBroker:
             if data_dir is None:
                 data_dir = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="odradek-"))
             overrides = {**_DEFAULTS, "log.dirs": os.fspath(data_dir), **self._settings}
-            broker = Broker(load_broker_settings(None, overrides, {}))
+            broker = Broker(load_broker_settings(None, overrides, {}), self._surroundings())
             await broker.start()
             try:
                 self._bootstrap_servers = broker.bootstrap_server
+                self._listeners = ",".join(each.connection_string for each in broker.endpoints)
                 ready.set_result(None)
                 await end.wait()
             finally:
                 self._bootstrap_servers = None
-                await broker.stop()
+                await broker.stop(hands_over=not self._is_killed)
 
 
 class EmbeddedBroker:
@@ -149,8 +158,7 @@ class EmbeddedBroker:
             data_dir: Kept afterwards. None: a temporary directory, which is removed.
         """
         self._broker = AsyncEmbeddedBroker(settings, data_dir=data_dir)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -168,19 +176,15 @@ class EmbeddedBroker:
             RuntimeError: It is running already.
             ConfigError: A setting cannot be used.
         """
-        from odradek.network.loop_turns import MeasuredLoop
+        from odradek.testing.loop_thread import LoopThread
 
         if self._thread is not None:
             raise RuntimeError("the broker is running already")
-        self._loop = MeasuredLoop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="odradek-broker", daemon=True
-        )
-        self._thread.start()
+        self._thread = LoopThread("odradek-broker")
         try:
-            self._run(self._broker.__aenter__())
+            self._thread.run(self._broker.__aenter__())
         except BaseException:
-            self._end_loop()
+            self._end_thread()
             raise
 
     def stop(self) -> None:
@@ -188,9 +192,9 @@ class EmbeddedBroker:
         if self._thread is None:
             return
         try:
-            self._run(self._broker.__aexit__(None, None, None))
+            self._thread.run(self._broker.__aexit__(None, None, None))
         finally:
-            self._end_loop()
+            self._end_thread()
 
     def __enter__(self) -> Self:
         self.start()
@@ -204,23 +208,10 @@ class EmbeddedBroker:
     ) -> None:
         self.stop()
 
-    def _run(self, work: Coroutine[Any, Any, object]) -> None:
-        import asyncio
-
-        assert self._loop is not None, "the thread is running"
-        asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def _end_loop(self) -> None:
-        import asyncio
-
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        assert loop is not None, "the thread is running"
+    def _end_thread(self) -> None:
+        thread, self._thread = self._thread, None
         assert thread is not None, "the thread is running"
-        asyncio.run_coroutine_threadsafe(_end_tasks(loop), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        thread.end()
 
 
 @contextlib.contextmanager
@@ -233,16 +224,3 @@ def _without_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-async def _end_tasks(loop: "asyncio.AbstractEventLoop") -> None:
-    """Ends tasks, generators and threads of the loop, which would else warn when collected."""
-    import asyncio
-
-    current = asyncio.current_task()
-    tasks = [task for task in asyncio.all_tasks() if task is not current]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await loop.shutdown_asyncgens()
-    await loop.shutdown_default_executor()

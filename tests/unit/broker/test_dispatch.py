@@ -29,7 +29,8 @@ from odradek.purgatory import ManualTimer
 from tests.support.kept_tasks import KeptTasks
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeConnection, parsed, run
 
-CARRY_BYTES = {ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
+CONTROL = {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA}
+CARRY_BYTES = {ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, *CONTROL}
 
 
 class Processor:
@@ -95,6 +96,30 @@ def test_api_versions_names_exactly_what_is_served() -> None:
         for version in range(row.min_version, row.max_version + 1):
             assert version in request_type(key).wire_versions
             assert version in response_type(key).wire_versions
+
+
+def test_clients_are_not_told_of_what_only_brokers_may_send() -> None:
+    served = Served()
+    message = ApiVersionsRequest()
+    request = served.broker.request(ApiKey.API_VERSIONS, message, 2, listener="EXTERNAL")
+    response = served.channel.submit(request)
+    assert response is not None
+    rows = parsed(response, ApiVersionsResponse).api_keys
+    assert {row.api_key for row in rows} == {
+        key for key in HANDLERS if not API_SUPPORT[key].inter_broker
+    }
+
+
+@pytest.mark.parametrize("key", sorted(CONTROL), ids=lambda key: key.name)
+def test_requests_of_the_controller_pass_the_gate(key: ApiKey) -> None:
+    """14 section 15.4: they bring the metadata that all others wait for."""
+    served = Served(is_published=False)
+    version = API_SUPPORT[key].accepted.last
+    served.channel.submit(served.broker.request(key, request_type(key)(), version))
+    assert served.gate.parked_count == 0
+    for work in served.tasks.started:
+        run(work)
+    assert len(served.broker.obeyed) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 
 import pytest
 
 from odradek.broker.handlers.metadata import handle_metadata
 from odradek.broker.topic_creation import MAX_CREATIONS, AutoTopicCreator
 from odradek.errors import ErrorCode
+from odradek.metadata.admin_requests import NewTopic, TopicResult
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
@@ -23,7 +25,10 @@ class Creation:
         self.controller = FakeController()
         tasks = KeptTasks()
         self.tasks = tasks.started
-        self.creator = AutoTopicCreator(self.controller, tasks)
+        self.creator = AutoTopicCreator(self._create, tasks)
+
+    async def _create(self, topics: Sequence[NewTopic]) -> Sequence[TopicResult]:
+        return await self.controller.create_topics(topics, validate_only=False)
 
     def run_all(self) -> None:
         while self.tasks:

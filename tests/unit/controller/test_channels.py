@@ -11,6 +11,16 @@ from odradek.controller.channels import (
     ControlChannel,
     ControllerChannels,
 )
+from odradek.errors import (
+    ApiError,
+    ConfigError,
+    DisconnectedError,
+    ErrorCode,
+    InvariantViolation,
+    RequestTimedOutError,
+    SessionExpired,
+    UnsupportedVersionError,
+)
 from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.image import LiveBroker
 from odradek.metrics import MetricName, MetricRegistry
@@ -34,11 +44,14 @@ class Peer:
         self.received: list[ControlRequest] = []
         self.answer: ControlResponse = UpdateMetadataResponse()
         self.hangs = False
+        self.refusal: Exception | None = None
 
     async def send(self, request: ControlRequest) -> ControlResponse:
         self.attempts += 1
         if self.hangs:
             await asyncio.Event().wait()
+        if self.refusal is not None:
+            raise self.refusal
         if not self.is_up:
             raise ConnectionRefusedError("down")
         self.received.append(request)
@@ -139,6 +152,68 @@ def test_requests_wait_for_a_broker_that_is_down() -> None:
             assert setup.queue_size() == 0
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnsupportedVersionError("broker 1 serves UPDATE_METADATA none"),
+        ApiError(ErrorCode.UNSUPPORTED_VERSION, "a field that the version lacks"),
+        ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not a broker"),
+        TypeError("a field of another type"),
+        InvariantViolation("planted"),
+    ],
+    ids=repr,
+)
+def test_a_request_that_cannot_arrive_does_not_hold_up_the_next(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """03b section 2.1: retried for ever, unless no attempt can succeed; then said once."""
+
+    async def main() -> None:
+        async with started() as setup:
+            peer = setup.peers[1]
+            peer.refusal = error
+            answers: list[ControlResponse] = []
+            setup.channels.send(1, request(1), answers.append)
+            await turns()
+            assert (peer.attempts, setup.pauses, answers) == (1, 0, [])
+            peer.refusal = None
+            setup.channels.send(1, request(2), answers.append)
+            await turns()
+            assert [r.controller_epoch for r in peer.received] == [2]
+            assert answers == [peer.answer]
+
+    asyncio.run(main())
+    assert caplog.text.count("can never be delivered") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DisconnectedError("hung up"),
+        RequestTimedOutError("late"),
+        SessionExpired("no store"),
+        ConfigError("ssl.keystore.location", "a.pem", "cannot be used"),
+    ],
+    ids=repr,
+)
+def test_a_request_that_may_arrive_later_is_sent_again(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with started() as setup:
+            peer = setup.peers[1]
+            peer.refusal = error
+            setup.channels.send(1, request(1))
+            await turns()
+            assert setup.pauses > 1
+            peer.refusal = None
+            await turns()
+            assert len(peer.received) == 1
+
+    asyncio.run(main())
+    assert caplog.text.count("will retry") == 1  # Not a line for each attempt.
 
 
 def test_an_answer_of_another_kind_is_an_error(caplog: pytest.LogCaptureFixture) -> None:

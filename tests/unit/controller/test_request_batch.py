@@ -6,9 +6,6 @@ import pytest
 
 from odradek.controller.context import ControllerContext
 from odradek.controller.request_batch import (
-    LEADER_AND_ISR_VERSION,
-    STOP_REPLICA_VERSION,
-    UPDATE_METADATA_VERSION,
     RequestBatch,
 )
 from odradek.errors import InvariantViolation
@@ -49,7 +46,7 @@ def test_new_stays_new() -> None:
     assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 3, 4)
     assert (state.controller_epoch, request.controller_epoch, request.broker_epoch) == (5, 6, 10)
     assert (topic.topic_id, [b.port for b in request.live_leaders]) == (TOPIC_ID.bytes, [9093])
-    encode_message(request, LEADER_AND_ISR_VERSION)
+    encode_message(request, 7)
 
 
 def test_leftovers_are_an_error() -> None:
@@ -96,7 +93,7 @@ def test_order_of_requests_and_dead_targets() -> None:
         (1, False, -1),
         (0, True, 3),
     ]
-    encode_message(stops[0], STOP_REPLICA_VERSION)
+    encode_message(stops[0], 4)
     assert batch.is_empty
 
 
@@ -133,4 +130,4 @@ def test_offline_replicas_are_announced() -> None:
     [state] = update.topic_states[0].partition_states
     # 1: failed directory, 3: dead; 2 shuts down, but still serves.
     assert (list(state.offline_replicas), list(state.replicas)) == ([1, 3], [1, 2, 3])
-    encode_message(update, UPDATE_METADATA_VERSION)
+    encode_message(update, 8)

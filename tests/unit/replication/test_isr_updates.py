@@ -1,13 +1,20 @@
 """ISR changes on their way to the cluster (05 section 10, Persist and Propagate)."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from odradek.errors import ConnectionLost
-from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrConflict, IsrOutcomeUnknown
+from odradek.metadata.ports import (
+    NO_EPOCHS,
+    AlterIsrOutcome,
+    IsrAltered,
+    IsrConflict,
+    IsrOutcomeUnknown,
+    IsrRefused,
+)
 from odradek.model import LeaderAndIsr, TopicPartition
 from odradek.replication import IsrUpdates
 from tests.support.kept_tasks import KeptTasks
@@ -23,7 +30,12 @@ class FakePort:
         self.asked: list[tuple[TopicPartition, LeaderAndIsr, int]] = []
 
     async def alter_isr(
-        self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
+        self,
+        tp: TopicPartition,
+        state: LeaderAndIsr,
+        *,
+        controller_epoch: int,
+        broker_epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> AlterIsrOutcome:
         self.asked.append((tp, state, controller_epoch))
         outcome = self.outcomes.pop(0)
@@ -107,6 +119,29 @@ def test_asking_ends_when_the_controller_has_spoken(scene: Scene) -> None:
     scene.run()
     assert scene.port.asked == []
     assert partition.partition_version == 5
+
+
+def test_a_refusal_restores_the_old_isr(scene: Scene) -> None:
+    """15:KAFKA-13916: the follower shuts down; the leader does not wait for it, and asks later."""
+    partition = scene.fixture.lead(tp(), replicas=(1, 2), isr=(1,))
+    scene.port.outcomes = [IsrRefused(), IsrAltered(2)]
+    scene.fixture.fetch_as(2, tp(), 0)
+    scene.run()
+    assert (partition.isr, partition.isr_change) == ((1,), None)
+    assert partition.maximal_isr == {1}
+    scene.fixture.fetch_as(2, tp(), 0)
+    scene.run()
+    assert partition.isr == (1, 2)
+
+
+def test_a_refusal_after_an_unknown_outcome_proves_nothing(scene: Scene) -> None:
+    """05 section 10, In flight: the first request may be on its way still, and be stored."""
+    partition = scene.fixture.lead(tp(), replicas=(1, 2), isr=(1,))
+    scene.port.outcomes = [IsrOutcomeUnknown(), IsrRefused(), IsrAltered(2)]
+    scene.fixture.fetch_as(2, tp(), 0)
+    scene.run()
+    assert len(scene.port.asked) == 3
+    assert partition.isr == (1, 2)
 
 
 def test_a_refused_change_is_not_announced(scene: Scene) -> None:

@@ -21,6 +21,7 @@ from odradek.broker.config.components import (
     TopicSettings,
 )
 from odradek.broker.config.describe import ConfigRow, lowered_row, row_of, row_of_level
+from odradek.broker.config.inter_broker import InterBrokerSettings
 from odradek.broker.config.kafka_keys import KAFKA_KEYS
 from odradek.broker.config.protection import base_names, check_given_tls, check_protection
 from odradek.broker.config.tls import TlsSettings
@@ -46,6 +47,7 @@ BROKER_DEFINITION: Final = Definition(
     TopicSettings,
     InternalTopicsSettings,
     ReplicationSettings,
+    InterBrokerSettings,
     RequestSettings,
     QuotaSettings,
     ObservabilitySettings,
@@ -84,6 +86,7 @@ class BrokerSettings:
     topics: TopicSettings
     internal_topics: InternalTopicsSettings
     replication: ReplicationSettings
+    inter_broker: InterBrokerSettings
     requests: RequestSettings
     quotas: QuotaSettings
     observability: ObservabilitySettings
@@ -108,6 +111,7 @@ class BrokerSettings:
             topics=settings.build(TopicSettings),
             internal_topics=settings.build(InternalTopicsSettings),
             replication=settings.build(ReplicationSettings),
+            inter_broker=settings.build(InterBrokerSettings),
             requests=settings.build(RequestSettings),
             quotas=settings.build(QuotaSettings),
             observability=settings.build(ObservabilitySettings),

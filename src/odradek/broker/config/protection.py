@@ -201,7 +201,6 @@ HARMLESS: Final = frozenset(
     sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
     sasl.server.max.receive.size
-    ssl.endpoint.identification.algorithm
     ssl.protocol
     """.split()  # noqa: SIM905 - as in `kafka_keys`
 )

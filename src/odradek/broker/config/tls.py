@@ -123,6 +123,15 @@ class TlsSettings:
         doc="Cipher suites for TLS 1.2, under OpenSSL's names; empty: the library's choice.",
     )
 
+    endpoint_identification_algorithm: str = key(
+        "ssl.endpoint.identification.algorithm",
+        default="https",
+        one_of=("https", ""),
+        per_listener=True,
+        doc="Whether a broker that connects to another one compares its certificate with the host "
+        "name: https compares, empty does not.",
+    )
+
     def __post_init__(self) -> None:
         _check_format("ssl.keystore", self.keystore_type, self.keystore_location)
         _check_format("ssl.truststore", self.truststore_type, self.truststore_location)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext, is_from_peer_listener, reply_throttled
 from odradek.errors import ErrorCode
 from odradek.network.request import (
     ClientInformation,
@@ -30,8 +30,9 @@ _SHOWN_CHARACTERS = 64
 def api_versions_handler(
     served: Iterable[ApiKey],
 ) -> Callable[[Request, BrokerContext], Response]:
-    """The handler of a broker that serves these APIs."""
-    rows = [_row(key) for key in sorted(served) if not API_SUPPORT[key].inter_broker]
+    """The handler of a broker that serves these APIs; some of them only to other brokers."""
+    peer_rows = [_row(key) for key in sorted(served)]
+    client_rows = [_row(key) for key in sorted(served) if not API_SUPPORT[key].inter_broker]
 
     def handle_api_versions(request: Request, context: BrokerContext) -> Response:
         version = request.header.api_version
@@ -54,6 +55,7 @@ def api_versions_handler(
                     asked.client_software_version[:_SHOWN_CHARACTERS],
                 )
             )
+        rows = peer_rows if is_from_peer_listener(request, context) else client_rows
         answer = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=rows)
         return reply_throttled(request, answer, context)
 

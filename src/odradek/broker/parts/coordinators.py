@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from odradek.broker.config import BROKER_COUNT, BrokerSettings
+from odradek.broker.config import BrokerSettings
 from odradek.broker.internal_partitions import InternalPartitions, led_high_watermark
 from odradek.broker.parts.base import Base
 from odradek.coordinator.group.commit_batching import WakeUps
@@ -67,10 +67,10 @@ def build_groups(
         groups.stop()
 
 
-def offsets_topic(settings: BrokerSettings) -> NewTopic:
-    """The offsets topic, with a replica per broker of this store unless the operator sets it."""
+def offsets_topic(settings: BrokerSettings, broker_count: int) -> NewTopic:
+    """The offsets topic; with as many replicas as brokers at most, unless the operator sets it."""
     fitting = settings.fitting_internal_topics(
-        BROKER_COUNT, on_lowered=lambda line: logger.info("%s", line)
+        broker_count, on_lowered=lambda line: logger.info("%s", line)
     )
     return NewTopic(
         name=OFFSETS_TOPIC,

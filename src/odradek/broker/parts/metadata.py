@@ -7,14 +7,16 @@ from contextlib import asynccontextmanager
 
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.state import State
+from odradek.broker.peers.connections import PeerConnections
+from odradek.broker.peers.control_channel import WireChannel
 from odradek.broker.publisher import Publisher
-from odradek.controller import Controller, ControllerConfig, LocalChannel
+from odradek.controller import ControlChannel, Controller, ControllerConfig, LocalChannel
 from odradek.files import make_directories
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import ClusterImage, LiveBroker
 from odradek.metadata.ports import MetadataFeed
 from odradek.metadata_store.broker_port import ControlledShutdownCall
 from odradek.metadata_store.engine import StoreEngine
-from odradek.model import uuid_text
+from odradek.model import Endpoint, uuid_text
 from odradek.tasks import Tasks
 
 __all__ = ["build_controller", "follow_metadata", "open_metadata"]
@@ -62,7 +64,9 @@ async def follow_metadata(feed: MetadataFeed, publisher: Publisher, tasks: Tasks
     await publisher.has_settings.wait()
 
 
-def build_controller(base: Base, engine: StoreEngine, state: State) -> Controller:
+def build_controller(
+    base: Base, engine: StoreEngine, state: State, peers: PeerConnections
+) -> Controller:
     """Builds the controller of this broker, a candidate in elections once it is started."""
     settings, around = base.settings, base.around
     topic_configs = state.storage.topic_configs
@@ -72,10 +76,17 @@ def build_controller(base: Base, engine: StoreEngine, state: State) -> Controlle
         topic_configs.check(configs)
         return {name: value for name, value in configs.items() if value is not None}
 
+    def open_channel(broker: LiveBroker, endpoint: Endpoint | None) -> ControlChannel:
+        if broker.id == settings.node.id:
+            return LocalChannel(engine.feed.handle)
+        return WireChannel(
+            peers.to_endpoint(broker.id, endpoint, "controller"), settings.inter_broker.versions
+        )
+
     return Controller(
         settings.node.id,
         engine.persistence,
-        lambda _broker, _endpoint: LocalChannel(engine.feed.handle),
+        open_channel,
         clock=around.clock,
         metrics=base.metrics,
         random=around.random,

@@ -13,6 +13,8 @@ from odradek.broker.parts.base import Base
 from odradek.broker.parts.coordinators import offsets_topic
 from odradek.broker.parts.replication import INTERNAL_TOPICS
 from odradek.broker.parts.state import State
+from odradek.broker.peers.controller_link import ControllerLink
+from odradek.broker.peers.controller_services import ControllerServices
 from odradek.broker.producer_ids import ProducerIdAllocator
 from odradek.broker.settings.live_settings import (
     apply_network_settings,
@@ -38,7 +40,13 @@ _STOP_GRACE_MS: Final = 5_000  # For answers that are under way when the broker 
 
 
 def build_context(
-    base: Base, engine: StoreEngine, state: State, controller: Controller, tasks: Tasks
+    base: Base,
+    engine: StoreEngine,
+    state: State,
+    controller: Controller,
+    services: ControllerServices,
+    link: ControllerLink,
+    tasks: Tasks,
 ) -> BrokerContext:
     """Builds the context of the handlers from the parts of a broker."""
     settings, around = base.settings, base.around
@@ -54,12 +62,19 @@ def build_context(
         fetch_sessions=sessions,
         producer_ids=ProducerIdAllocator(engine.port.allocate_producer_ids, tasks=tasks),
         quotas=state.quotas,
-        topic_creator=AutoTopicCreator(controller, tasks, {OFFSETS_TOPIC: offsets_topic(settings)}),
+        topic_creator=AutoTopicCreator(
+            link.create_topics,
+            tasks,
+            {OFFSETS_TOPIC: lambda: offsets_topic(settings, len(state.cache.get_alive_brokers()))},
+        ),
         auto_create_topics=settings.topics.auto_create,
         internal_topics=INTERNAL_TOPICS,
         compression_type=lambda topic: storage.topic_configs.get(topic).compression_type,
         controller=controller,
         controller_port=engine.port,
+        controller_services=services,
+        control=engine.feed.handle,
+        peer_listeners=settings.network.peer_listeners,
         metadata_waiter=replication.waiter,
         election_waiter=replication.election_waiter,
         topic_configs=storage.topic_configs,

@@ -97,11 +97,15 @@ def build_replication(base: Base, storage: Storage, cache: MetadataCache) -> Ite
 def build_isr_updates(
     base: Base, replicas: ReplicaManager, port: StoreControllerPort, tasks: Tasks
 ) -> IsrUpdates:
-    """Builds the part that carries out the partitions' ISR changes."""
+    """Builds the part that carries out the partitions' ISR changes.
+
+    Changes that leaders store themselves are announced to the controller.
+    """
+    is_stored_here = base.settings.inter_broker.versions.alter_partition is None
     return IsrUpdates(
         replicas,
         port,
         clock=base.around.clock,
         tasks=tasks,
-        announce=port.notify_isr_changes,
+        announce=port.notify_isr_changes if is_stored_here else None,
     )

@@ -28,6 +28,8 @@ class LeaderAndIsrPartitionState(Message):
     adding_replicas: Sequence[int] = wire(array(INT32), "3+", ignorable=True)
     removing_replicas: Sequence[int] = wire(array(INT32), "3+", ignorable=True)
     is_new: bool = wire(BOOL, "1+", ignorable=True)
+    # 1: elected uncleanly, and its leader has not repaired the partition yet; 0: sound.
+    leader_recovery_state: int = wire(INT8, "6+")
 
 
 class LeaderAndIsrTopicState(Message):
@@ -45,7 +47,7 @@ class LeaderAndIsrLiveLeader(Message):
     port: int = wire(INT32)
 
 
-class LeaderAndIsrRequest(Message, versions="0-5", flexible="4+"):
+class LeaderAndIsrRequest(Message, versions="0-7", flexible="4+"):
     """New state of partitions, and the leaders they name."""
 
     # 0-1: every partition carries its topic's name. 1: marks partitions that are new.
@@ -53,8 +55,11 @@ class LeaderAndIsrRequest(Message, versions="0-5", flexible="4+"):
     # 3: replicas being added and removed (KIP-455).
     # 4: flexible.
     # 5: topic ids, and whether the list is complete (KIP-516).
+    # 6: recovery after an unclean election (KIP-704).
+    # 7: whether the controller is one of a quorum, during a migration (KIP-866).
 
     controller_id: int = wire(INT32)
+    is_kraft_controller: bool = wire(BOOL, "7+")
     controller_epoch: int = wire(INT32)
     broker_epoch: int = wire(INT64, "2+", default=-1, ignorable=True)
     # 0 unknown, 1 incremental, 2 complete.
@@ -79,7 +84,7 @@ class LeaderAndIsrTopicError(Message):
     )
 
 
-class LeaderAndIsrResponse(Message, versions="0-5", flexible="4+"):
+class LeaderAndIsrResponse(Message, versions="0-7", flexible="4+"):
     """An error per partition."""
 
     # 4: flexible.

@@ -39,15 +39,17 @@ class StopReplicaTopicState(Message):
     )
 
 
-class StopReplicaRequest(Message, versions="0-3", flexible="2+"):
+class StopReplicaRequest(Message, versions="0-4", flexible="2+"):
     """Replicas to stop."""
 
     # 0: every partition carries its topic's name, one delete flag for all.
     # 1: broker epoch; partitions grouped by topic (KIP-380).
     # 2: flexible.
     # 3: leader epoch and delete flag per partition (KIP-570).
+    # 4: whether the controller is one of a quorum, during a migration (KIP-866).
 
     controller_id: int = wire(INT32)
+    is_kraft_controller: bool = wire(BOOL, "4+")
     controller_epoch: int = wire(INT32)
     broker_epoch: int = wire(INT64, "1+", default=-1, ignorable=True)
     delete_partitions: bool = wire(BOOL, "0-2")
@@ -64,7 +66,7 @@ class StopReplicaPartitionError(Message):
     error_code: int = wire(INT16)
 
 
-class StopReplicaResponse(Message, versions="0-3", flexible="2+"):
+class StopReplicaResponse(Message, versions="0-4", flexible="2+"):
     """An error per partition."""
 
     # 2: flexible.

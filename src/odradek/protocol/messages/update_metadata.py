@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from odradek.protocol.primitives import INT16, INT32, INT64, STRING, UUID
+from odradek.protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UUID
 from odradek.protocol.schema import Message, array, wire
 
 __all__ = [
@@ -52,15 +52,19 @@ class UpdateMetadataBroker(Message):
     rack: str | None = wire(STRING, "2+", nullable="0+", ignorable=True)
 
 
-class UpdateMetadataRequest(Message, versions="0-7", flexible="6+"):
+class UpdateMetadataRequest(Message, versions="0-8", flexible="6+"):
     """Partition states that changed, and every live broker."""
 
     # 0: one host and port per broker. 1: several endpoints. 2: rack. 3: listener names.
     # 4: offline replicas. 5: broker epoch; partitions grouped by topic (KIP-380).
     # 6: flexible.
     # 7: topic ids (KIP-516).
+    # 8: whether the controller is one of a quorum, and whether the list is complete (KIP-866).
 
     controller_id: int = wire(INT32)
+    is_kraft_controller: bool = wire(BOOL, "8+")
+    # 0 unknown, 1 incremental, 2 complete.
+    type: int = wire(INT8, "8+", tag=0)
     controller_epoch: int = wire(INT32)
     broker_epoch: int = wire(INT64, "5+", default=-1, ignorable=True)
     ungrouped_partition_states: Sequence[UpdateMetadataPartitionState] = wire(
@@ -70,7 +74,7 @@ class UpdateMetadataRequest(Message, versions="0-7", flexible="6+"):
     live_brokers: Sequence[UpdateMetadataBroker] = wire(array(UpdateMetadataBroker))
 
 
-class UpdateMetadataResponse(Message, versions="0-7", flexible="6+"):
+class UpdateMetadataResponse(Message, versions="0-8", flexible="6+"):
     """An error for the whole request."""
 
     # 6: flexible.

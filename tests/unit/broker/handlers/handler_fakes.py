@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from odradek.broker.config import TopicConfigs, load_broker_settings
 from odradek.broker.context import BrokerContext
 from odradek.broker.metadata_waiter import MetadataWaiter
+from odradek.broker.peers.controller_services import ControllerServices
 from odradek.broker.quotas.client_quotas import ClientQuotas
 from odradek.broker.settings.log_levels import LogLevels
 from odradek.errors import ApiError, ErrorCode
@@ -23,9 +24,11 @@ from odradek.metadata.admin_requests import (
 )
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, ConfigSet, QuotaSet
+from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.delta import ClusterDelta, ClusterMembership
 from odradek.metadata.image import ConfigResource, LiveBroker, PartitionState, QuotaEntity
-from odradek.metadata.ports import AlterIsrOutcome, IsrConflict, ProducerIds
+from odradek.metadata.isr_requests import IsrResult, WantedIsr
+from odradek.metadata.ports import NO_EPOCHS, AlterIsrOutcome, IsrConflict, ProducerIds
 from odradek.metrics import MetricRegistry
 from odradek.model import (
     LEADER_DURING_DELETE,
@@ -48,6 +51,7 @@ from odradek.protocol.codec import encode_message
 from odradek.protocol.enums import ConfigResourceType, ElectionType
 from odradek.protocol.envelope import parse_response
 from odradek.protocol.headers import RequestHeader
+from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
 from odradek.protocol.schema import Message
 from odradek.purgatory import DelayedOperationPurgatory, ManualTimer
 from odradek.replication import ReplicaManager
@@ -133,6 +137,7 @@ class FakeController:
         self.deleting: set[str] = set()
         self.elections: dict[TopicPartition, ElectionOutcome] = {}
         self.moves: dict[TopicPartition, ReplicaAssignment] = {}
+        self.isr_results: list[IsrResult] = []
 
     def _note(self, name: str, argument: Any) -> None:
         self.calls.append((name, argument))
@@ -178,6 +183,21 @@ class FakeController:
             )
             for topic in topics
         ]
+
+    async def alter_isrs(
+        self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> list[IsrResult]:
+        self._note("alter isrs", (broker_id, broker_epoch, list(wanted)))
+        return self.isr_results
+
+    async def controlled_shutdown(
+        self, broker_id: int, broker_epoch: int
+    ) -> frozenset[TopicPartition]:
+        self._note("shutdown", (broker_id, broker_epoch))
+        return frozenset(self.moves)
+
+    def check_registration(self, broker_id: int, broker_epoch: int) -> None:
+        self._note("check", (broker_id, broker_epoch))
 
     async def elect_leaders(
         self, partitions: Sequence[TopicPartition] | None, election_type: ElectionType
@@ -263,7 +283,12 @@ class FakeControllerPort:
     async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None: ...
 
     async def alter_isr(
-        self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
+        self,
+        tp: TopicPartition,
+        state: LeaderAndIsr,
+        *,
+        controller_epoch: int,
+        broker_epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> AlterIsrOutcome:
         return IsrConflict()
 
@@ -341,6 +366,11 @@ class BrokerFixture:
         self.channel: RequestPlane = answers
         self.sent = answers.sent
         self.throttled: list[int] = []
+        # The requests of the controller, and the answer to each.
+        self.obeyed: list[ControlRequest] = []
+        self.control_answer: ControlResponse | Exception = UpdateMetadataResponse(
+            error_code=ErrorCode.NONE
+        )
         self.context = BrokerContext(
             broker_id=BROKER_ID,
             cluster_id=CLUSTER_ID,
@@ -356,6 +386,9 @@ class BrokerFixture:
             compression_type=lambda _topic: "producer",
             controller=self.controller,
             controller_port=self.port,
+            controller_services=ControllerServices(self.controller, self._take_producer_ids),
+            control=self._obey,
+            peer_listeners=frozenset({LISTENER}),
             metadata_waiter=self.waiter,
             election_waiter=self.election_waiter,
             topic_configs=TopicConfigs(self.settings),
@@ -368,6 +401,15 @@ class BrokerFixture:
         )
         if is_published:
             self.publish_brokers(BROKER_ID)
+
+    async def _take_producer_ids(self, broker_id: int) -> ProducerIds:
+        return ProducerIds(broker_id * 1000, broker_id * 1000 + 999)
+
+    async def _obey(self, request: ControlRequest) -> ControlResponse:
+        self.obeyed.append(request)
+        if isinstance(self.control_answer, Exception):
+            raise self.control_answer
+        return self.control_answer
 
     # Metadata
 

@@ -1,0 +1,219 @@
+"""Several brokers on one store: they elect, announce, fence and fail over, through sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from odradek.aio import Admin
+from odradek.client.admin import NewTopic
+from odradek.client.cluster import PartitionView
+from odradek.errors import ApiError, ErrorCode
+from odradek.network.outbound import OutboundConnection
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from odradek.protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from odradek.testing import AsyncEmbeddedCluster, EmbeddedCluster
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 60.0
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Waits for a condition."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not await condition():  # noqa: ASYNC110 - brokers have no event for it
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def admin_of(servers: str) -> AsyncIterator[Admin]:
+    async with Admin({"bootstrap.servers": servers}) as admin:
+        yield admin
+
+
+@asynccontextmanager
+async def connected(server: str) -> AsyncIterator[OutboundConnection]:
+    host, _, port = server.rpartition(":")
+    connection = await OutboundConnection.open(host, int(port))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+async def partitions(cluster: AsyncEmbeddedCluster, broker_id: int) -> list[PartitionView]:
+    """Topic `t` as one broker shows it; empty before it knows the topic."""
+    async with admin_of(cluster.bootstrap_server(broker_id)) as admin:
+        found = (await admin.describe_topics(["t"]))["t"]
+    return [] if isinstance(found, ApiError) else list(found.partitions)
+
+
+async def led_by(cluster: AsyncEmbeddedCluster, told: int, *leaders: int) -> None:
+    """Waits until a broker shows these leaders of the partitions of topic `t`."""
+
+    async def knows() -> bool:
+        return [view.leader for view in await partitions(cluster, told)] == list(leaders)
+
+    await until(knows)
+
+
+def test_a_partition_is_led_by_each_of_its_replicas_in_turn() -> None:
+    """08:K-4, 03b:T4.3: the next live member of the ISR leads, and all brokers are told."""
+
+    async def scenario() -> None:
+        async with AsyncEmbeddedCluster(brokers=3) as cluster:
+            async with admin_of(cluster.bootstrap_servers) as admin:
+                await admin.create_topics([NewTopic(name="t", assignments={0: [0, 1, 2]})])
+            epochs = []
+            for leader in (0, 1, 2):
+                alive = [each for each in (0, 1, 2) if each >= leader]
+                for broker_id in alive:
+                    await led_by(cluster, broker_id, leader)
+                [view] = await partitions(cluster, 2)
+                assert set(view.isr) == set(alive)
+                epochs.append(view.leader_epoch)
+                if leader < 2:
+                    await cluster.kill(leader)
+            assert epochs == sorted(set(epochs))
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_returns_is_told_everything() -> None:
+    """03b:T4.2: it gets all partitions; the others learn its address."""
+
+    async def scenario() -> None:
+        async with AsyncEmbeddedCluster(brokers=2) as cluster:
+            async with admin_of(cluster.bootstrap_servers) as admin:
+                await admin.create_topics([NewTopic(name="t", assignments={0: [0, 1], 1: [1, 0]})])
+            address = cluster.bootstrap_server(0)
+            await cluster.restart(0)
+            assert cluster.bootstrap_server(0) == address
+            await led_by(cluster, 0, 1, 1)
+
+            async def returned() -> bool:
+                views = await partitions(cluster, 1)
+                return all(view.offline_replicas == () for view in views)
+
+            await until(returned)
+
+    asyncio.run(scenario())
+
+
+def test_a_deposed_controller_is_refused() -> None:
+    """15:R1: requests of an older controller epoch change nothing."""
+
+    async def scenario() -> None:
+        async with AsyncEmbeddedCluster(brokers=3) as cluster:
+            await cluster.kill(0)  # The first to start was the controller, of epoch 1.
+
+            async def elected() -> bool:
+                async with admin_of(cluster.bootstrap_server(2)) as admin:
+                    return (await admin.describe_cluster()).controller.id in (1, 2)
+
+            await until(elected)
+            async with connected(cluster.bootstrap_server(2)) as connection:
+                stale = LeaderAndIsrRequest(controller_id=0, controller_epoch=1)
+                answer = await connection.request(ApiKey.LEADER_AND_ISR, stale, 7)
+                assert isinstance(answer, LeaderAndIsrResponse)
+                assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+                update = UpdateMetadataRequest(controller_id=0, controller_epoch=1)
+                told = await connection.request(ApiKey.UPDATE_METADATA, update, 8)
+                assert isinstance(told, UpdateMetadataResponse)
+                assert told.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+    asyncio.run(scenario())
+
+
+def test_a_request_for_a_former_life_of_a_broker_is_refused() -> None:
+    """15:KAFKA-7165: a broker epoch before its last registration."""
+
+    async def scenario() -> None:
+        async with (
+            AsyncEmbeddedCluster(brokers=2) as cluster,
+            connected(cluster.bootstrap_server(1)) as connection,
+        ):
+            stale = UpdateMetadataRequest(controller_id=0, controller_epoch=99, broker_epoch=0)
+            told = await connection.request(ApiKey.UPDATE_METADATA, stale, 8)
+            assert isinstance(told, UpdateMetadataResponse)
+            assert told.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    asyncio.run(scenario())
+
+
+def test_clients_cannot_play_the_controller() -> None:
+    """11 section 11: a listener of clients neither names nor obeys control requests."""
+
+    async def scenario() -> None:
+        settings = {
+            "listeners": "INTERNAL://127.0.0.1:0,CLIENTS://127.0.0.1:0",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,CLIENTS:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
+        }
+        async with AsyncEmbeddedCluster(brokers=2, settings=settings) as cluster:
+            internal, clients = cluster.listeners(1).split(",")
+            request = UpdateMetadataRequest(controller_id=7, controller_epoch=99)
+            async with connected(clients.removeprefix("CLIENTS://")) as connection:
+                assert not connection.versions(ApiKey.UPDATE_METADATA)
+                refused = await connection.request(ApiKey.UPDATE_METADATA, request, 8)
+                assert isinstance(refused, UpdateMetadataResponse)
+                assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            async with connected(internal.removeprefix("INTERNAL://")) as connection:
+                assert connection.version_for(ApiKey.UPDATE_METADATA) == 8
+
+    asyncio.run(scenario())
+
+
+def test_the_controller_has_a_listener_of_its_own() -> None:
+    """02: control requests do not wait behind those of clients and followers."""
+
+    async def scenario() -> None:
+        settings = {
+            "listeners": "PLAINTEXT://127.0.0.1:0,CONTROL://127.0.0.1:0",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+            "control.plane.listener.name": "CONTROL",
+        }
+        async with AsyncEmbeddedCluster(brokers=2, settings=settings) as cluster:
+            async with admin_of(cluster.bootstrap_servers) as admin:
+                await admin.create_topics([NewTopic(name="t", assignments={0: [1, 0]})])
+            await led_by(cluster, 1, 1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", ["2.4", "2.6", "2.8", "3.3"])
+def test_brokers_speak_an_older_protocol_version(version: str) -> None:
+    """11 section 11: `inter.broker.protocol.version` picks the versions of what is sent."""
+
+    async def scenario() -> None:
+        settings = {"inter.broker.protocol.version": version}
+        async with (
+            AsyncEmbeddedCluster(brokers=2, settings=settings) as cluster,
+            admin_of(cluster.bootstrap_servers) as admin,
+        ):
+            await admin.create_topics([NewTopic(name="t", assignments={0: [1, 0]})])
+            await led_by(cluster, 1, 1)
+            await admin.delete_topics(["t"])
+            await admin.create_topics([NewTopic(name="t", assignments={0: [1]})])
+
+    asyncio.run(scenario())
+
+
+def test_a_cluster_for_ordinary_tests() -> None:
+    with EmbeddedCluster(brokers=2) as cluster:
+        assert cluster.broker_ids == [0, 1]
+        cluster.kill(1)
+        assert cluster.bootstrap_servers == cluster.bootstrap_server(0)
+        cluster.start(1)
+        cluster.restart(0)
+        assert cluster.broker_ids == [0, 1]
+        with pytest.raises(RuntimeError, match="broker 1 is running already"):
+            cluster.start(1)
+    with pytest.raises(RuntimeError, match="not running"):
+        cluster.stop(0)
