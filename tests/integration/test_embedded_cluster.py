@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from odradek.aio import Admin, Producer
-from odradek.client.admin import NewTopic
+from odradek.client.admin import ElectionType, NewTopic
 from odradek.client.cluster import PartitionView
 from odradek.errors import ApiError, ErrorCode
+from odradek.model import TopicPartition
 from odradek.network.outbound import OutboundConnection
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -222,3 +223,50 @@ def test_a_cluster_for_ordinary_tests() -> None:
             cluster.start(1)
     with pytest.raises(RuntimeError, match="not running"):
         cluster.stop(0)
+
+
+def test_replicas_move_to_one_broker_and_their_order_changes() -> None:
+    """Three replicas become one, and the brokers that lost theirs delete the log."""
+
+    async def scenario() -> None:
+        async with (
+            AsyncEmbeddedCluster(3) as cluster,
+            admin_of(cluster.bootstrap_servers) as admin,
+        ):
+            t0, t1 = TopicPartition("t", 0), TopicPartition("t", 1)
+            replicas = {0: [0, 1, 2], 1: [0, 1]}
+            await admin.create_topics([NewTopic(name="t", assignment=replicas)])
+            results = await admin.alter_partition_reassignments({t0: [1], t1: [1, 0]})
+            assert results == {t0: None, t1: None}
+
+            async def has_moved() -> bool:
+                found = await partitions(cluster, 2)
+                return [(p.leader, p.replicas) for p in found] == [(1, (1,)), (0, (1, 0))]
+
+            await until(has_moved)
+            assert await admin.list_partition_reassignments() == {}
+
+            async def is_deleted() -> bool:
+                hosts = []
+                for broker_id, directories in (await admin.describe_log_dirs()).items():
+                    assert not isinstance(directories, ApiError)
+                    for directory in directories.values():
+                        assert not isinstance(directory, ApiError)
+                        if t0 in directory.replicas:
+                            hosts.append(broker_id)
+                return hosts == [1]
+
+            await until(is_deleted)
+            refused = await admin.alter_partition_reassignments(
+                {t0: [9], t1: None, TopicPartition("t", 7): [0]}
+            )
+            assert [error.code for error in refused.values() if error] == [
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ]
+            elected = await admin.elect_leaders(ElectionType.PREFERRED, [t1])
+            assert elected == {t1: None}
+            await led_by(cluster, 2, 1, 1)
+
+    asyncio.run(scenario())

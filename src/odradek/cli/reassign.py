@@ -12,11 +12,6 @@ from odradek.cli.connecting import (
     run_with_admin,
 )
 from odradek.cli.output import print_json, print_table
-from odradek.cli.reassignment_file import (
-    ReassignmentFileError,
-    encode_reassignments,
-    parse_reassignments,
-)
 from odradek.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -108,6 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _plan(admin: "Admin", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin.reassignment_plans import encode_reassignments
     from odradek.errors import ApiError
 
     cluster = await admin.describe_cluster()
@@ -337,6 +333,8 @@ def _print_states(
 def _read_plan(path: str) -> dict[TopicPartition, tuple[int, ...]]:
     from pathlib import Path
 
+    from odradek.client.admin.reassignment_plans import ReassignmentFileError, parse_reassignments
+
     try:
         return parse_reassignments(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -350,6 +348,8 @@ def _write_plan(path: str | None, replicas: Mapping[TopicPartition, Sequence[int
         return
     import json
     from pathlib import Path
+
+    from odradek.client.admin.reassignment_plans import encode_reassignments
 
     try:
         Path(path).write_text(json.dumps(encode_reassignments(replicas)) + "\n", encoding="utf-8")

@@ -245,6 +245,7 @@ class EventDispatcher:
                 )
             case AlterIsrs(broker_id=broker_id, broker_epoch=broker_epoch):
                 event.reply.complete(await self._isrs.alter(broker_id, broker_epoch, event.wanted))
+                await self._reassignments.maybe_complete(self._isrs.stored)
             case ControllerResignation():
                 event.reply.complete(await self._leadership.give_up())
             case AlterPartitionReassignments(targets=targets):

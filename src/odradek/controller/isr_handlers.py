@@ -154,6 +154,8 @@ class IsrHandlers:
     def __init__(self, machines: MachineDriver) -> None:
         self._machines = machines
         self._context: ControllerContext = machines.context
+        # Partitions whose ISR the last request changed; a reassignment may end by that.
+        self.stored: list[TopicPartition] = []
 
     async def alter(
         self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
@@ -164,12 +166,13 @@ class IsrHandlers:
             ApiError: STALE_BROKER_EPOCH.
         """
         context = self._context
+        self.stored = []
         check_registration(context, broker_id, broker_epoch)
         decision = decide_isr_changes(context, broker_id, wanted)
         results = decision.results
         position_of = {change.tp: position for position, change in decision.changes.items()}
         outcome = await self._machines.commit(list(decision.changes.values()))
-        stored = []
+        stored = self.stored
         for change, _ in outcome.committed:
             assert isinstance(change, PartitionChanged)
             state = context.partition_leadership[change.tp].leader_and_isr

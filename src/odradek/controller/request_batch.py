@@ -194,6 +194,7 @@ class RequestBatch:
                     adding_replicas=assignment.adding,
                     removing_replicas=assignment.removing,
                     is_new=is_new,
+                    leader_recovery_state=int(state.is_recovering),
                 )
             )
         return LeaderAndIsrRequest(

@@ -361,6 +361,29 @@ def test_no_replica_is_being_moved(tools: Tools) -> None:
     assert "No partition reassignments found." in told
 
 
+def test_replicas_are_moved(tools: Tools, new_topic: Callable[[], str], tmp_path: Path) -> None:
+    """`kafka-reassign-partitions`: generate, execute, verify, cancel, as far as one broker goes."""
+    topic = new_topic()
+    tools.create(topic)
+    command = f"{_TOOLS}.reassign.ReassignPartitionsCommand"
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    told = tools.run(
+        command,
+        *("--generate", "--topics-to-move-json-file", str(topics), "--broker-list", "0"),
+    )
+    proposed = told.rpartition("Proposed partition reassignment configuration")[2].strip()
+    plan = tmp_path / "plan.json"
+    plan.write_text(proposed)
+    assert [row["replicas"] for row in json.loads(proposed)["partitions"]] == [[0]]
+    told = tools.run(command, "--execute", "--reassignment-json-file", str(plan))
+    assert f"Successfully started partition reassignment for {topic}-0" in told
+    told = tools.run(command, "--verify", "--reassignment-json-file", str(plan))
+    assert f"Reassignment of partition {topic}-0 is completed." in told
+    told = tools.run(command, "--cancel", "--reassignment-json-file", str(plan))
+    assert "None of the specified partition reassignments are active." in told
+
+
 def test_large_messages(tools: Tools, new_topic: Callable[[], str]) -> None:
     """5 MB in one message, five times of what the consumer asks for at once."""
     topic = new_topic()

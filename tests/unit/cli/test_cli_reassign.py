@@ -6,13 +6,13 @@ import pytest
 
 from odradek.cli.connecting import CommandError
 from odradek.cli.reassign import propose
-from odradek.cli.reassignment_file import (
+from odradek.client import PartitionView, TopicView
+from odradek.client.admin import ClusterDescription
+from odradek.client.admin.reassignment_plans import (
     ReassignmentFileError,
     encode_reassignments,
     parse_reassignments,
 )
-from odradek.client import PartitionView, TopicView
-from odradek.client.admin import ClusterDescription
 from odradek.client.cluster import Node
 from odradek.errors import ApiError
 from odradek.model import TopicPartition
