@@ -21,6 +21,7 @@ import benchmarks.clients
 import benchmarks.codec
 import benchmarks.groups
 import benchmarks.opening
+import benchmarks.replication
 import benchmarks.spark
 import benchmarks.spark_writing
 import benchmarks.starting

@@ -132,6 +132,7 @@ def test_a_refusal_restores_the_old_isr(scene: Scene) -> None:
     scene.run()
     assert (partition.isr, partition.isr_change) == ((1,), None)
     assert partition.maximal_isr == {1}
+    scene.fixture.clock.advance(ISR_RETRY_MS)
     scene.fixture.fetch_as(2, tp(), 0)
     scene.run()
     assert partition.isr == (1, 2)
