@@ -86,8 +86,11 @@ def _select(
     """The topics for the controller; the refusals of others are put into `results`."""
     repeated = find_repeated(topic.name for topic in message.topics)
     yield
-    excess = find_excess(_added_count(topic, context) for topic in message.topics)
-    yield
+    counts = []
+    for topic in message.topics:
+        counts.append(_added_count(topic, context))
+        yield
+    excess = find_excess(counts)
     wanted: dict[str, NewPartitions] = {}
     for topic in message.topics:
         name = topic.name

@@ -99,8 +99,11 @@ def _select(
     repeated = find_repeated(topic.name for topic in message.topics)
     yield
     may_create_all = is_allowed(context.authorizer, request, Operation.CREATE)
-    excess = find_excess(_partition_count(topic, context) for topic in message.topics)
-    yield
+    counts = []
+    for topic in message.topics:
+        counts.append(_partition_count(topic, context))
+        yield
+    excess = find_excess(counts)
     wanted: list[NewTopic] = []
     for topic in message.topics:
         name = topic.name
