@@ -20,7 +20,7 @@ from odradek.network.memory_pool import MemoryPool
 from odradek.network.page_cache import PageCache, ReadAhead
 from odradek.network.poller import Poller
 from odradek.network.processor import Processor
-from odradek.network.request import NoOpResponse, Request, Response
+from odradek.network.request import NoOpResponse, Request, Response, SendResponse
 from odradek.network.transport import Transport
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.headers import RequestHeader, encode_request_header
@@ -162,6 +162,32 @@ def test_a_parked_request_that_cannot_be_let_go_does_not_keep_others(
         for peer in peers:
             peer.settimeout(60)
             assert peer.recv(1) == b""
+
+
+def test_all_answers_of_a_turn_have_left_before_one_of_them_is_counted(
+    around: Surroundings,
+) -> None:
+    """Fifty consumers wait for one record: none waits for the metrics of the others."""
+    payload = encode_request_header(RequestHeader(ApiKey.HEARTBEAT, 0, 1, "test"))
+    received: list[list[bytes]] = []
+    with pairs(3) as made:
+        for ours, peer in made:
+            around.quotas.increment("PLAINTEXT", "127.0.0.1")
+            assert around.processor.try_accept(ours, "127.0.0.1")
+            peer.sendall(len(payload).to_bytes(4) + payload)
+        around.processor.run_turn()
+        while len(around.parked) < 3:
+            around.loop.wake()
+
+        def note() -> None:
+            if not received:
+                received.append([peer.recv(100) for _, peer in made])
+
+        for request in around.parked:
+            around.processor.enqueue_response(SendResponse(request, [b"answer"], note))
+        around.processor.run_turn()
+
+        assert received == [[b"\0\0\0\6answer"] * 3]
 
 
 def test_a_processor_that_goes_tells_whoever_waits_for_room(around: Surroundings) -> None:
