@@ -15,6 +15,7 @@ from odradek.coordination.store import (
     ANY_VERSION,
     CoordinationStore,
     Create,
+    Created,
     SessionState,
     Set,
     WatchEvent,
@@ -442,7 +443,7 @@ def test_the_session_outlives_the_leader_of_its_ensemble() -> None:
                         await store.sync()
                         continue
                     for each in made:
-                        assert isinstance(each, tuple)
+                        assert isinstance(each, Created)
                         path, stat = each
                         # The Stat of a create in a transaction is ours: the server has the same.
                         assert await store.exists(str(path)) == stat

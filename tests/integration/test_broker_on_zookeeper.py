@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -46,11 +46,10 @@ def in_zookeeper(connect: str, work: Callable[[CoordinationStore], Awaitable[_T]
     return asyncio.run(main())
 
 
-def node(connect: str, path: str) -> dict[str, object]:
-    async def read(store: CoordinationStore) -> dict[str, object]:
+def node(connect: str, path: str) -> Any:
+    async def read(store: CoordinationStore) -> Any:
         data, _ = await store.get(path)
-        found: dict[str, object] = json.loads(data or b"null")
-        return found
+        return json.loads(data or b"null")
 
     return in_zookeeper(connect, read)
 

@@ -235,7 +235,7 @@ def test_replicas_move_to_one_broker_and_their_order_changes() -> None:
         ):
             t0, t1 = TopicPartition("t", 0), TopicPartition("t", 1)
             replicas = {0: [0, 1, 2], 1: [0, 1]}
-            await admin.create_topics([NewTopic(name="t", assignment=replicas)])
+            await admin.create_topics([NewTopic(name="t", assignments=replicas)])
             results = await admin.alter_partition_reassignments({t0: [1], t1: [1, 0]})
             assert results == {t0: None, t1: None}
 

@@ -35,7 +35,7 @@ from odradek.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from odradek.records import build_batch
+from odradek.records.builder import build_batch
 from odradek.replication.delayed_fetch import MANY_PARTITIONS
 from odradek.testing.broker import EmbeddedBroker
 from tests.conformance.clients.raw import RawConnection
