@@ -473,9 +473,10 @@ def test_fetch_response_in_two_parts(version: int) -> None:
             (
                 topic.topic_id if version >= 13 else topic.topic,
                 [
-                    each._replace(records=None if data.records is None else bytes(data.records))
-                    for data in topic.partitions
-                    if (each := fetch_result(data)) is not None
+                    fetch_result(each)._replace(
+                        records=None if each.records is None else bytes(each.records)
+                    )
+                    for each in topic.partitions
                 ],
             )
             for topic in message.responses
