@@ -15,6 +15,7 @@ from odradek.coordination.store import (
     ANY_VERSION,
     CoordinationStore,
     Create,
+    Created,
     SessionState,
     Set,
     WatchEvent,
@@ -442,11 +443,11 @@ def test_the_session_outlives_the_leader_of_its_ensemble() -> None:
                         await store.sync()
                         continue
                     for each in made:
-                        assert isinstance(each, tuple)
+                        assert isinstance(each, Created)
                         path, stat = each
                         # The Stat of a create in a transaction is ours: the server has the same.
-                        assert await store.exists(str(path)) == stat
-                        acknowledged.append((stat.czxid, str(path)))
+                        assert await store.exists(path) == stat
+                        acknowledged.append((stat.czxid, path))
                 assert acknowledged == sorted(acknowledged, key=lambda each: each[0])
                 names, _ = await store.children("/log")
                 paths = {f"/log/{name}" for name in names}
