@@ -446,8 +446,8 @@ def test_the_session_outlives_the_leader_of_its_ensemble() -> None:
                         assert isinstance(each, Created)
                         path, stat = each
                         # The Stat of a create in a transaction is ours: the server has the same.
-                        assert await store.exists(str(path)) == stat
-                        acknowledged.append((stat.czxid, str(path)))
+                        assert await store.exists(path) == stat
+                        acknowledged.append((stat.czxid, path))
                 assert acknowledged == sorted(acknowledged, key=lambda each: each[0])
                 names, _ = await store.children("/log")
                 paths = {f"/log/{name}" for name in names}

@@ -1,7 +1,10 @@
 """One broker whose metadata is in a real ZooKeeper: served, killed, refused."""
 
 import asyncio
+import contextlib
 import json
+import re
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -14,14 +17,20 @@ from odradek.broker.broker import Broker
 from odradek.broker.config import load_broker_settings
 from odradek.clock import SystemClock
 from odradek.coordination.store import CoordinationStore
-from odradek.coordination.zookeeper.client import ZooKeeperConfig, open_store
-from odradek.coordination.zookeeper.saved_session import SESSION_FILE
+from odradek.coordination.zookeeper.client import (
+    ZooKeeperConfig,
+    open_store,
+    stream_opener,
+)
+from odradek.coordination.zookeeper.link import Credentials, LinkBroken, end_session
+from odradek.coordination.zookeeper.saved_session import SESSION_FILE, SavedSession
 from odradek.coordination.zookeeper.servers import parse_connect_string
 from odradek.errors import ConfigError, LogDirLockedError, NodeExists
+from odradek.files import Disk
 from tests.integration.test_broker_restart import create_topic, produce, read_all
 from tests.support.odradek_broker import running_odradek
 from tests.support.ports import free_port
-from tests.support.zookeeper import ZooKeeperProcess
+from tests.support.zookeeper import ZooKeeperProcess, missing_zookeeper, running_zookeeper
 
 _T = TypeVar("_T")
 
@@ -52,6 +61,38 @@ def node(connect: str, path: str) -> Any:
         return json.loads(data or b"null")
 
     return in_zookeeper(connect, read)
+
+
+def controller_epoch(connect: str) -> int:
+    async def read(store: CoordinationStore) -> int:
+        data, _ = await store.get("/controller_epoch")
+        return int(data or b"0")
+
+    return in_zookeeper(connect, read)
+
+
+def broker_epoch(connect: str) -> int | None:
+    async def read(store: CoordinationStore) -> int | None:
+        stat = await store.exists("/brokers/ids/0")
+        return None if stat is None else stat.czxid
+
+    return in_zookeeper(connect, read)
+
+
+async def end_session_from_outside(connect: str, credentials: Credentials) -> None:
+    (server,) = parse_connect_string(connect).servers
+    while True:
+        # The broker comes back, and takes the session from our connection, until it has ended.
+        with contextlib.suppress(LinkBroken):
+            await end_session(stream_opener(None), server, credentials, timeout_ms=10_000)
+            return
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def broker_of(connect: str, data: Path, **settings: str) -> Broker:
@@ -96,7 +137,7 @@ def test_a_killed_broker_is_back_at_once_with_all_that_it_acknowledged(
         page = broker.metrics()
     assert second["version"] == 5
     assert second["endpoints"] != first["endpoints"]
-    assert node(connect, "/controller_epoch") == 2
+    assert controller_epoch(connect) == 2
     assert node(connect, "/brokers/topics/kept/partitions/0/state")["isr"] == [0]
     assert node(connect, "/config/topics/kept")["config"] == {"cleanup.policy": "compact,delete"}
     assert 'kafka_server_sessionexpirelistener_sessionstate{state="CONNECTED"} 1' in page
@@ -108,6 +149,49 @@ def test_a_killed_broker_is_back_at_once_with_all_that_it_acknowledged(
         return (await store.children("/brokers/ids"))[0]
 
     assert in_zookeeper(connect, live) == []
+
+
+@pytest.mark.slow
+def test_a_broker_whose_session_expired_registers_again(connect: str, tmp_path: Path) -> None:
+    """03b:ST-7: the new registration has a larger epoch; 08:K-18: then it serves again."""
+    settings = {"zookeeper.connect": connect, "broker.id": "0", **PATIENT}
+    with running_odradek(tmp_path, settings) as broker:
+        create_topic(broker.bootstrap, "before")
+        produce(broker.bootstrap, "before", [b"1"])
+        old_epoch = broker_epoch(connect)
+        credentials = SavedSession(str(broker.log_dir), Disk()).load()
+        assert credentials is not None
+        asyncio.run(end_session_from_outside(connect, credentials))
+        eventually(lambda: (broker_epoch(connect) or 0) > (old_epoch or 0))
+        eventually(lambda: controller_epoch(connect) == 2)
+        create_topic(broker.bootstrap, "after")
+        for topic in ("before", "after"):
+            assert produce(broker.bootstrap, topic, [b"2"])
+        assert len(read_all(broker.bootstrap, "before", 2)) == 2
+        assert re.search(r"(?im)^\w*zookeeperexpires\w* 1(\.0)?$", broker.metrics())
+        assert SavedSession(str(broker.log_dir), Disk()).load() != credentials
+
+
+@pytest.mark.slow
+def test_a_broker_serves_while_zookeeper_is_gone(tmp_path: Path) -> None:
+    """08:K-18: with the link only SUSPENDED it goes on; what needs the store works afterwards."""
+    if (why := missing_zookeeper()) is not None:
+        pytest.skip(why)
+    with running_zookeeper() as server:
+        settings = {"zookeeper.connect": server.address, "broker.id": "0", **PATIENT}
+        with running_odradek(tmp_path, settings) as broker:
+            create_topic(broker.bootstrap, "kept")
+            acknowledged = produce(broker.bootstrap, "kept", [b"1"])
+            epoch = broker_epoch(server.address)
+            server.kill()
+            eventually(lambda: "is suspended" in broker.log())
+            acknowledged |= produce(broker.bootstrap, "kept", [b"2"])
+            assert read_all(broker.bootstrap, "kept", 2) == acknowledged
+            server.start()
+            server.wait_until_serving()
+            create_topic(broker.bootstrap, "later")
+            assert produce(broker.bootstrap, "later", [b"3"])
+            assert broker_epoch(server.address) == epoch
 
 
 def test_an_id_is_drawn_and_kept(connect: str, tmp_path: Path) -> None:

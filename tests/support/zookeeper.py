@@ -46,7 +46,9 @@ _SETTINGS = {
 
 def _class_path() -> str | None:
     if _DEBIAN_JAR.exists():
-        return f"/etc/zookeeper/conf:{_DEBIAN_JAR}"
+        # Its manifest names the rest, but for a part of Netty, which servers need for TLS.
+        netty = ":".join(sorted(map(str, _DEBIAN_JAR.parent.glob("netty-*.jar"))))
+        return f"/etc/zookeeper/conf:{_DEBIAN_JAR}:{netty}"
     kafka = find_kafka("3.9.1")
     return None if kafka is None else f"{kafka.lib_dir}/*"
 
