@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from odradek.broker.surroundings import Surroundings
-    from odradek.testing.loop_thread import LoopThread
+    from odradek.testing.broker_thread import BrokerThread
 
 
 __all__ = ["AsyncEmbeddedBroker", "EmbeddedBroker"]
@@ -158,7 +158,7 @@ class EmbeddedBroker:
             data_dir: Kept afterwards. None: a temporary directory, which is removed.
         """
         self._broker = AsyncEmbeddedBroker(settings, data_dir=data_dir)
-        self._thread: LoopThread | None = None
+        self._thread: BrokerThread | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -176,11 +176,11 @@ class EmbeddedBroker:
             RuntimeError: It is running already.
             ConfigError: A setting cannot be used.
         """
-        from odradek.testing.loop_thread import LoopThread
+        from odradek.testing.broker_thread import BrokerThread
 
         if self._thread is not None:
             raise RuntimeError("the broker is running already")
-        self._thread = LoopThread("odradek-broker")
+        self._thread = BrokerThread("odradek-broker")
         try:
             self._thread.run(self._broker.__aenter__())
         except BaseException:

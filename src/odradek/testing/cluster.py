@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from odradek.metadata.image import ClusterImage
     from odradek.metadata.ports import ControlledShutdownCall
     from odradek.metadata_store.engine import StoreEngine
-    from odradek.testing.loop_thread import LoopThread
+    from odradek.testing.broker_thread import BrokerThread
 
 __all__ = ["AsyncEmbeddedCluster", "EmbeddedCluster"]
 
@@ -328,7 +328,7 @@ class EmbeddedCluster:
         self._cluster = AsyncEmbeddedCluster(
             brokers, settings, data_dir=data_dir, settings_of=settings_of
         )
-        self._thread: LoopThread | None = None
+        self._thread: BrokerThread | None = None
 
     @property
     def broker_ids(self) -> list[int]:
@@ -359,11 +359,11 @@ class EmbeddedCluster:
             RuntimeError: They are running already.
             ConfigError: A setting cannot be used.
         """
-        from odradek.testing.loop_thread import LoopThread
+        from odradek.testing.broker_thread import BrokerThread
 
         if self._thread is not None:
             raise RuntimeError("the cluster is running already")
-        self._thread = LoopThread("odradek-cluster")
+        self._thread = BrokerThread("odradek-cluster")
         try:
             self._run(self._cluster.__aenter__())
         except BaseException:

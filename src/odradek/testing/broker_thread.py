@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from odradek.network.loop_turns import MeasuredLoop
 
-__all__ = ["LoopThread"]
+__all__ = ["BrokerThread"]
 
 _T = TypeVar("_T")
 
 
-class LoopThread:
+class BrokerThread:
     """A loop that runs from its making to `end`.
 
     Args:
