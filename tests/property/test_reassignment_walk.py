@@ -41,7 +41,7 @@ async def walk(steps: list[str]) -> None:
     scenario = Scenario()
     for command in ("brokers 1 2 3 4", "elect 1", "create t 0=[1,2]"):
         await scenario.perform(command)
-    wanted = (1, 2)
+    wanted: tuple[int, ...] = (1, 2)
     for step in steps:
         if step == "catches up":
             replicas = scenario.controller.context.partition_replica_assignment(T0)
