@@ -709,7 +709,7 @@ class FailingLoad:
 def test_a_failure_on_the_way_to_office_starts_another_election(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """03b:T3.6"""
+    """03b:T3.6, 15:KAFKA-2300: nothing of the half controller is left."""
 
     async def scenario(cluster: Cluster) -> None:
         member = Member(cluster, 0, cluster.engine.connect(), wrap=FailingLoad)
@@ -1075,7 +1075,7 @@ def test_deletion_waits_for_the_end_of_a_reassignment(tmp_path: Path) -> None:
 
 
 def test_a_deposed_controller_removes_nothing(tmp_path: Path) -> None:
-    """03b:T6.6, 03b:I7, 03a:E-2: the version of the epoch node fences it."""
+    """03b:T6.6, 03b:I7, 03a:E-2, 15:KAFKA-6082: the version of the epoch node fences it."""
 
     async def scenario(cluster: Cluster) -> None:
         member = await cluster.add(0)

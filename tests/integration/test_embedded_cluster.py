@@ -234,14 +234,14 @@ def test_replicas_move_to_one_broker_and_their_order_changes() -> None:
             admin_of(cluster.bootstrap_servers) as admin,
         ):
             t0, t1 = TopicPartition("t", 0), TopicPartition("t", 1)
-            replicas = {0: [0, 1, 2], 1: [0, 1]}
+            replicas = {0: [0, 1, 2], 1: [0, 1, 2]}
             await admin.create_topics([NewTopic(name="t", assignments=replicas)])
-            results = await admin.alter_partition_reassignments({t0: [1], t1: [1, 0]})
+            results = await admin.alter_partition_reassignments({t0: [1], t1: [1, 0, 2]})
             assert results == {t0: None, t1: None}
 
             async def has_moved() -> bool:
                 found = await partitions(cluster, 2)
-                return [(p.leader, p.replicas) for p in found] == [(1, (1,)), (0, (1, 0))]
+                return [(p.leader, p.replicas) for p in found] == [(1, (1,)), (0, (1, 0, 2))]
 
             await until(has_moved)
             assert await admin.list_partition_reassignments() == {}

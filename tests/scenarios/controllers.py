@@ -58,7 +58,7 @@ from tests.scenarios.scripts import GIVEN
 from tests.support.controllers import RecordingBroker, broker
 from tests.support.persistences import QuorumPersistence
 
-__all__ = ["run"]
+__all__ = ["Scenario", "run"]
 
 # More than any chain of events needs: everything here is in memory, and waits for nothing.
 _TURNS = 300
@@ -86,7 +86,9 @@ class _Persistence(QuorumPersistence):
         )
 
 
-class _Scenario:
+class Scenario:
+    """One controller, its metadata, and the brokers that obey."""
+
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.persistence = _Persistence()
@@ -344,7 +346,7 @@ def _new_topic(name: str, *partitions: str) -> NewTopic:
 
 
 async def _run(steps: Sequence[Sequence[str]]) -> list[list[str]]:
-    scenario = _Scenario()
+    scenario = Scenario()
     traces = []
     for commands in steps:
         for command in commands:

@@ -47,7 +47,7 @@ from odradek.metadata.ports import (
     RegisteredBroker,
     TopicRecord,
 )
-from odradek.metadata_store.writes import read_partition, topic_record
+from odradek.metadata_store.writes import topic_record
 from odradek.model import TopicPartition
 
 __all__ = ["StoreReader"]
@@ -195,23 +195,29 @@ class StoreReader:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, PartitionRecord]:
         wanted = list(partitions)
-        found = await self._pipelined(wanted, lambda tp: read_partition(self._store, tp))
+        found = await self._pipelined(wanted, self._partition)
         records = zip(wanted, found, strict=True)
         return {tp: record for tp, record in records if record is not None}
 
     async def _watched_partition(
         self, tp: TopicPartition, hint: Hint
     ) -> dict[TopicPartition, PartitionRecord]:
+        record = await self._partition(tp, self._watch(hint))
+        return {} if record is None else {tp: record}
+
+    async def _partition(
+        self, tp: TopicPartition, watch: Watch | None = None
+    ) -> PartitionRecord | None:
         path = partition_state_path(tp)
         try:
-            data, stat = await self._store.get(path, self._watch(hint))
+            data, stat = await self._store.get(path, watch)
             node = PartitionStateNode.parse(data, stat.version)
         except NoNode:
-            return {}
+            return None
         except BadNodeData as error:
             logger.warning("%s is ignored: %s", path, error)
-            return {}
-        return {tp: PartitionRecord(node.leader_and_isr, node.controller_epoch)}
+            return None
+        return PartitionRecord(node.leader_and_isr, node.controller_epoch)
 
     # Requests that stand in nodes
 

@@ -264,7 +264,7 @@ def test_channels_follow_the_brokers() -> None:
 
 
 def test_whoever_waits_is_answered_when_the_controller_stops() -> None:
-    """03b §1.3: events that are preempted answer."""
+    """03b §1.3, 15:KAFKA-10193: events that are preempted answer."""
 
     async def main() -> None:
         setup = Setup()
@@ -278,6 +278,7 @@ def test_whoever_waits_is_answered_when_the_controller_stops() -> None:
         ]
         shutdown = asyncio.ensure_future(controller.controlled_shutdown(0, -1))
         creation = asyncio.ensure_future(controller.create_topics([NewTopic(name="t")]))
+        moving = asyncio.ensure_future(controller.alter_reassignments({T0: (0,)}))
         await asyncio.sleep(0)
         controller._events.clear_and_put(BrokerChange())
         outcomes = [await answer for answer in waiting]
@@ -285,8 +286,9 @@ def test_whoever_waits_is_answered_when_the_controller_stops() -> None:
         assert outcomes[1] == {}
         with pytest.raises(ControllerMoved):
             await shutdown
-        with pytest.raises(ApiError):
-            await creation
+        for request in (creation, moving):
+            with pytest.raises(ApiError):
+                await request
         await controller.stop()
         await controller.stop()
         with pytest.raises(ApiError) as refusal:

@@ -362,6 +362,7 @@ def test_damaged_nodes_are_passed_over(tmp_path: Path, caplog: pytest.LogCapture
             await store.create("/brokers/topics/t/partitions")
             await store.create("/brokers/topics/t/partitions/0")
             await store.create(partition_state_path(T0), b"?")
+            await store.create("/feature", b'{"version":9}')
             member = await cluster.add(0)
             await store.create("/isr_change_notification/isr_change_", b"x", sequential=True)
             await store.create("/log_dir_event_notification/log_dir_event_", b"", sequential=True)
@@ -371,7 +372,17 @@ def test_damaged_nodes_are_passed_over(tmp_path: Path, caplog: pytest.LogCapture
             assert (await store.children("/isr_change_notification"))[0] == []
 
     asyncio.run(scenario())
-    assert "/brokers/topics/bad is ignored" in caplog.text
+    for path in (
+        "/brokers/topics/bad",
+        "/brokers/topics/t/partitions/0/state",
+        "/brokers/ids/7",
+        "/admin/reassign_partitions",
+        "/admin/preferred_replica_election",
+        "/feature",
+        "/isr_change_notification/isr_change_0000000000",
+        "/log_dir_event_notification/log_dir_event_0000000000",
+    ):
+        assert caplog.text.count(f"{path} is ignored: ") == 1, path
 
 
 def test_start_of_a_store(tmp_path: Path) -> None:
