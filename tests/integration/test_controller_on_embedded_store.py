@@ -405,6 +405,23 @@ def test_partitions_added_to_a_topic_being_deleted_are_taken_back(tmp_path: Path
     run(tmp_path, scenario)
 
 
+def test_a_topic_named_by_id_is_not_confused_with_its_successor(tmp_path: Path) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        member = await cluster.add(0)
+        await create(member, assignment={0: [0]})
+        controller = member.controller
+        first = controller.context.topic_ids["t"]
+        await controller.delete_topics(["t"], {"t": first})
+        await cluster.settle()
+        await create(member, assignment={0: [0]})
+        [result] = await controller.delete_topics(["t"], {"t": first})
+        assert result.error is ErrorCode.UNKNOWN_TOPIC_ID
+        await cluster.settle()
+        assert "t" in controller.context.all_topics
+
+    run(tmp_path, scenario)
+
+
 def test_marks_of_unknown_topics_are_removed(tmp_path: Path) -> None:
     """03b:T5.4"""
 

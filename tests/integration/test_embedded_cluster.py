@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from odradek.aio import Admin
+from odradek.aio import Admin, Producer
 from odradek.client.admin import NewTopic
 from odradek.client.cluster import PartitionView
 from odradek.errors import ApiError, ErrorCode
@@ -115,7 +115,8 @@ def test_a_deposed_controller_is_refused() -> None:
 
             async def elected() -> bool:
                 async with admin_of(cluster.bootstrap_server(2)) as admin:
-                    return (await admin.describe_cluster()).controller.id in (1, 2)
+                    controller = (await admin.describe_cluster()).controller
+                    return controller is not None and controller.id in (1, 2)
 
             await until(elected)
             async with connected(cluster.bootstrap_server(2)) as connection:
@@ -199,6 +200,10 @@ def test_brokers_speak_an_older_protocol_version(version: str) -> None:
         ):
             await admin.create_topics([NewTopic(name="t", assignments={0: [1, 0]})])
             await led_by(cluster, 1, 1)
+            async with Producer(
+                {"bootstrap.servers": cluster.bootstrap_servers, "acks": 1}
+            ) as producer:
+                await producer.send("t", b"it leads")
             await admin.delete_topics(["t"])
             await admin.create_topics([NewTopic(name="t", assignments={0: [1]})])
 

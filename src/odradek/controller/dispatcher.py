@@ -1,8 +1,9 @@
 """Calls the handler of each event, and answers each event that has a caller.
 
 `ControllerMoved` from anywhere makes the controller resign. An event that violates an invariant of
-the controller's state makes it give leadership up: the next controller loads all state again. Any
-other failure concerns its event alone.
+the controller's state makes it give leadership up: the next controller loads all state again. An
+event without a caller that meets `ConnectionLost` is handled again later: the change it is about is
+still unknown. Any other failure concerns its event alone.
 """
 
 import logging
@@ -44,7 +45,13 @@ from odradek.controller.leadership import Leadership
 from odradek.controller.machine_driver import MachineDriver
 from odradek.controller.topic_deletion_driver import TopicDeletions
 from odradek.controller.topic_handlers import TopicHandlers
-from odradek.errors import ApiError, ControllerMoved, ErrorCode, InvariantViolation
+from odradek.errors import (
+    ApiError,
+    ConnectionLost,
+    ControllerMoved,
+    ErrorCode,
+    InvariantViolation,
+)
 from odradek.metadata.admin_requests import ElectionOutcome
 
 __all__ = ["EventDispatcher"]
@@ -62,6 +69,7 @@ class EventDispatcher:
         deletion: Handles events about deletions.
         brokers: Handles events about brokers.
         leaders: Handles events that move leadership.
+        repeat: Puts an event into the queue again, after a pause.
         on_deletion_step: Called when a broker's answer on deleted replicas was handled.
     """
 
@@ -74,6 +82,7 @@ class EventDispatcher:
         brokers: BrokerHandlers,
         leaders: LeaderHandlers,
         *,
+        repeat: Callable[[ControllerEvent], None],
         on_deletion_step: Callable[[], None],
     ) -> None:
         self._leadership = leadership
@@ -83,6 +92,7 @@ class EventDispatcher:
         self._brokers = brokers
         self._leaders = leaders
         self._isrs = IsrHandlers(machines)
+        self._repeat = repeat
         self._on_deletion_step = on_deletion_step
 
     async def process(self, event: ControllerEvent) -> None:
@@ -106,6 +116,10 @@ class EventDispatcher:
             await self._leadership.resign()
             await self._machines.persistence.resign(fence)
         except Exception as error:
+            if isinstance(error, ConnectionLost) and not hasattr(event, "reply"):
+                logger.warning("controller event %s is repeated: %s", type(event).__name__, error)
+                self._repeat(event)
+                return
             logger.exception("controller event %s failed", type(event).__name__)
             self._fail(event, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
 
@@ -201,8 +215,8 @@ class EventDispatcher:
                 event.reply.complete(
                     await self._topics.create_partitions(enlarged, validate_only=validate_only)
                 )
-            case DeleteTopics(topics=names):
-                event.reply.complete(await self._topics.delete_topics(names))
+            case DeleteTopics(topics=names, ids=ids):
+                event.reply.complete(await self._topics.delete_topics(names, ids))
             case ReplicaLeaderElection(partitions=partitions):
                 event.reply.complete(
                     await self._leaders.elect(partitions, event.election_type, event.trigger)

@@ -18,7 +18,7 @@ module starts and stops them, and turns the calls of request handlers into event
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
@@ -65,9 +65,7 @@ from odradek.metadata.admin_requests import (
     TopicResult,
 )
 from odradek.metadata.isr_requests import IsrResult, WantedIsr
-from odradek.metadata.ports import (
-    MetadataPersistence,
-)
+from odradek.metadata.ports import NO_IDS, MetadataPersistence
 from odradek.metrics import MetricRegistry
 from odradek.model import ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ElectionType
@@ -75,6 +73,8 @@ from odradek.protocol.enums import ElectionType
 __all__ = ["Controller"]
 
 logger = logging.getLogger(__name__)
+
+REPEAT_PAUSE_S = 0.1  # Before an event that met a broken link is handled again.
 
 _T = TypeVar("_T")
 
@@ -113,6 +113,7 @@ class Controller:
         name_prefix: str | None = None,
     ) -> None:
         self.broker_id = broker_id
+        self._sleep = sleep
         self.context = ControllerContext()
         self._metrics = metrics
         self._config = config or ControllerConfig()
@@ -176,6 +177,7 @@ class Controller:
             self._deletion,
             self._brokers,
             leaders,
+            repeat=self._repeat,
             on_deletion_step=lambda: self.on_deletion_step(),
         )
         register_gauges(
@@ -244,13 +246,15 @@ class Controller:
         """
         return await self._request(lambda reply: CreateTopics(topics, validate_only, reply))
 
-    async def delete_topics(self, topics: Sequence[str]) -> list[DeletedTopic]:
+    async def delete_topics(
+        self, topics: Sequence[str], ids: Mapping[str, uuid.UUID] = NO_IDS
+    ) -> list[DeletedTopic]:
         """Marks topics for deletion. Success means that they will be deleted.
 
         Raises:
             ApiError: NOT_CONTROLLER.
         """
-        return await self._request(lambda reply: DeleteTopics(topics, reply))
+        return await self._request(lambda reply: DeleteTopics(topics, ids, reply))
 
     def is_deleting(self, topic: str) -> bool:
         """Whether the topic is marked for deletion and nothing halts the deletion."""
@@ -371,6 +375,15 @@ class Controller:
     def preempt(self, event: ControllerEvent) -> None:
         """Answers the caller of an event that will not be handled."""
         self._dispatcher.preempt(event)
+
+    def _repeat(self, event: ControllerEvent) -> None:
+        """Puts an event again after a pause; one that comes after the end is preempted."""
+        assert self._tasks is not None, "it is started"
+        self._tasks.create_task(self._put_later(event), name="controller-repeat")
+
+    async def _put_later(self, event: ControllerEvent) -> None:
+        await self._sleep(REPEAT_PAUSE_S)
+        self._events.put(event)
 
     def _open_senders(self) -> None:
         assert self._tasks is not None, "it is started"

@@ -31,6 +31,7 @@ UPDATE_METADATA_RESPONSE_RECEIVED        UpdateMetadataResponseReceived
 The persistence engine elects and registers; its outcomes are the events Elected and Expire.
 """
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import ClassVar, Generic, TypeAlias, TypeVar
@@ -255,6 +256,8 @@ class CreatePartitions:
 class DeleteTopics:
     state: ClassVar = ControllerActivity.TOPIC_DELETION
     topics: Sequence[str]
+    # The id that a topic must have to be deleted, if its client named it by id.
+    ids: Mapping[str, uuid.UUID]
     reply: Reply[list[DeletedTopic]]
 
 

@@ -32,7 +32,15 @@ from odradek.metadata.changes import (
     TopicDeletionRequested,
 )
 from odradek.metadata.placement import RandomSource
-from odradek.metadata.ports import Committed, Conflict, FailedChange, Hint, HintKind, TopicRecord
+from odradek.metadata.ports import (
+    NO_IDS,
+    Committed,
+    Conflict,
+    FailedChange,
+    Hint,
+    HintKind,
+    TopicRecord,
+)
 from odradek.model import ReplicaAssignment, TopicPartition
 
 __all__ = ["TopicHandlers", "TopicSources"]
@@ -160,8 +168,15 @@ class TopicHandlers:
             f"topic {topic.name!r} was changed by others in each of {MAX_ATTEMPTS} attempts",
         )
 
-    async def delete_topics(self, topics: Sequence[str]) -> list[DeletedTopic]:
-        """Marks topics for deletion and begins to delete them."""
+    async def delete_topics(
+        self, topics: Sequence[str], ids: Mapping[str, uuid.UUID] = NO_IDS
+    ) -> list[DeletedTopic]:
+        """Marks topics for deletion and begins to delete them.
+
+        Args:
+            topics: Their names.
+            ids: The ids of those that were named by id: a topic that took the name since stays.
+        """
         results: dict[str, DeletedTopic] = {}
         marked: list[str] = []
         for name in dict.fromkeys(topics):
@@ -177,6 +192,12 @@ class TopicHandlers:
                     name=name,
                     error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     message=f"topic {name!r} does not exist",
+                )
+            elif name in ids and ids[name] != topic_id:
+                results[name] = DeletedTopic(
+                    name=name,
+                    error=ErrorCode.UNKNOWN_TOPIC_ID,
+                    message=f"there is no topic with id {ids[name]} any more",
                 )
             else:
                 results[name] = DeletedTopic(name=name, topic_id=topic_id)

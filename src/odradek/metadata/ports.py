@@ -40,6 +40,7 @@ from odradek.protocol.enums import ElectionType
 
 __all__ = [
     "NO_EPOCHS",
+    "NO_IDS",
     "AlterIsrOutcome",
     "CommitOutcome",
     "Committed",
@@ -272,6 +273,9 @@ class IsrOutcomeUnknown(NamedTuple):
 AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrRefused | IsrOutcomeUnknown
 
 
+# No topic was named by its id.
+NO_IDS: Mapping[str, uuid.UUID] = MappingProxyType({})
+
 # The leader knows the registration of none of the members.
 NO_EPOCHS: Mapping[int, int] = MappingProxyType({})
 
@@ -362,7 +366,11 @@ class ControllerApi(Protocol):
         self, topics: Sequence[NewTopic], *, validate_only: bool
     ) -> Sequence[TopicResult]: ...
 
-    async def delete_topics(self, topics: Sequence[str]) -> Sequence[DeletedTopic]: ...
+    async def delete_topics(
+        self, topics: Sequence[str], ids: Mapping[str, uuid.UUID]
+    ) -> Sequence[DeletedTopic]:
+        """Begins to delete topics; one in `ids` only if it has that id."""
+        ...
 
     def is_deleting(self, topic: str) -> bool:
         """Whether a topic of this name is being deleted, so that the name is still taken."""

@@ -13,6 +13,7 @@ deletion by time. A delta is made when the feed reaches its request, and every c
 last wait, since state may have changed after the request arrived.
 """
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -52,6 +53,9 @@ from odradek.protocol.primitives import ZERO_UUID
 __all__ = ["ControlFeed"]
 
 logger = logging.getLogger(__name__)
+
+# Topics whose configs are read at a time.
+MAX_PIPELINED = 1000
 
 # Reads the overrides of a topic; None if it has none.
 ReadTopicConfigs: TypeAlias = Callable[[str], Awaitable[Mapping[str, str] | None]]
@@ -163,7 +167,7 @@ class ControlFeed:
     async def _configs_of_new_topics(
         self, hosted: Iterable[HostedPartition]
     ) -> ClusterDelta | None:
-        """Reads the overrides of topics whose configs the image does not have.
+        """Reads the overrides of topics whose configs the image does not have, many at a time.
 
         Raises:
             StoreError: They could not be read; the controller sends its request again.
@@ -175,11 +179,13 @@ class ControlFeed:
         }
         if not new:
             return None
-        configs = {
-            ConfigResource(ConfigResourceType.TOPIC, topic): await self._read_topic_configs(topic)
-            or {}
-            for topic in new
-        }
+        names = list(new)
+        configs: dict[ConfigResource, Mapping[str, str]] = {}
+        for start in range(0, len(names), MAX_PIPELINED):
+            portion = names[start : start + MAX_PIPELINED]
+            found = await asyncio.gather(*map(self._read_topic_configs, portion))
+            for topic, overrides in zip(portion, found, strict=True):
+                configs[ConfigResource(ConfigResourceType.TOPIC, topic)] = overrides or {}
         owners = {topic: topic_id for topic, topic_id in new.items() if topic_id is not None}
         return ClusterDelta(configs=configs, config_owners=owners)
 

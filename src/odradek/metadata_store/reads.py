@@ -36,7 +36,7 @@ from odradek.coordination.paths import (
     topic_path,
 )
 from odradek.coordination.store import ANY_VERSION, CoordinationStore, Watch, WatchEvent
-from odradek.errors import BadNodeData, NoNode
+from odradek.errors import BadNodeData, ConnectionLost, NoNode
 from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import (
     ControllerState,
@@ -273,18 +273,27 @@ class StoreReader:
     async def _consume(
         self, parent: str, kind: HintKind, fence: Fence
     ) -> list[tuple[str, bytes | None]]:
-        """Reads and deletes notifications, malformed ones included."""
+        """Reads all notifications, then deletes them, malformed ones included.
+
+        If the link breaks while they are read, none is deleted, and the caller reads again. If it
+        breaks later, what was read is returned: notifications that stay are read once more.
+        """
         names, _ = await self._store.children(parent, self._watch(Hint(kind)))
-        consumed: list[tuple[str, bytes | None]] = []
-        for name in names:
-            path = f"{parent}/{name}"
-            try:
-                data, _ = await self._store.get(path)
-            except NoNode:
-                continue
-            consumed.append((path, data))
-            await self._delete(path, fence)
+        found = await self._pipelined([f"{parent}/{name}" for name in names], self._notification)
+        consumed = [each for each in found if each is not None]
+        try:
+            for path, _ in consumed:
+                await self._delete(path, fence)
+        except ConnectionLost as error:
+            logger.warning("%s: read notifications stay, and are read again: %s", parent, error)
         return consumed
+
+    async def _notification(self, path: str) -> tuple[str, bytes | None] | None:
+        try:
+            data, _ = await self._store.get(path)
+        except NoNode:
+            return None
+        return path, data
 
     async def _delete(self, path: str, fence: Fence) -> None:
         try:

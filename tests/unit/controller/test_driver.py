@@ -16,7 +16,7 @@ from odradek.controller import (
     NewTopic,
 )
 from odradek.controller.events import BrokerChange, ControllerActivity
-from odradek.errors import ApiError, ControllerMoved, ErrorCode
+from odradek.errors import ApiError, ConnectionLost, ControllerMoved, ErrorCode
 from odradek.metadata.changes import (
     PartitionChanged,
     TopicCreated,
@@ -48,6 +48,9 @@ class Setup:
         self.recorders = {b: RecordingBroker(b) for b in range(5)}
         self.clock = ManualClock()
         self.opened: list[Endpoint | None] = []
+        self.pauses: list[float] = []
+        self.time_passes = asyncio.Event()
+        self.time_passes.set()
         self.controller = Controller(
             0,
             self.quorum,
@@ -56,7 +59,12 @@ class Setup:
             metrics=MetricRegistry(self.clock, Random(1)),
             random=Random(3),
             config=config,
+            sleep=self._sleep,
         )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await self.time_passes.wait()
 
     def _open(self, target: LiveBroker, endpoint: Endpoint | None) -> ControlChannel:
         self.opened.append(endpoint)
@@ -84,6 +92,28 @@ class Setup:
                 or any(sender.is_busy for sender in senders)
             )
             quiet = 0 if is_busy else quiet + 1
+
+
+def test_an_event_that_meets_a_broken_link_is_handled_again() -> None:
+    """The change it is about would be missed otherwise, until the next one."""
+
+    async def main() -> None:
+        setup = Setup()
+        setup.register(0)
+        async with setup.controller as controller:
+            await setup.tell(LeadershipWon(1, Fence(1)))
+            setup.register(1)
+            setup.quorum.failure = ConnectionLost("/brokers/ids")
+            setup.time_passes.clear()
+            await setup.tell(Hint(HintKind.BROKERS))
+            assert controller.context.live_broker_ids == {0}
+            assert setup.pauses == [0.1]
+            setup.quorum.failure = None
+            setup.time_passes.set()
+            await setup.settle()
+            assert controller.context.live_broker_ids == {0, 1}
+
+    asyncio.run(main())
 
 
 def test_the_same_script_runs_on_a_quorum() -> None:

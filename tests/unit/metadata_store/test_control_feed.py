@@ -330,3 +330,39 @@ def test_metadata_for_clients(scene: Scene) -> None:
 def test_brokers_that_cannot_be_meant(scene: Scene, protocols: tuple[int, ...]) -> None:
     assert scene.update(security_protocols=protocols).error_code == ErrorCode.INVALID_REQUEST
     assert not scene.cache.is_published
+
+
+def test_the_configs_of_new_topics_are_read_together(scene: Scene) -> None:
+    """One after another, a thousand topics would take a thousand round trips."""
+    reading: list[str] = []
+    most_at_once = 0
+
+    async def read(topic: str) -> Mapping[str, str] | None:
+        nonlocal most_at_once
+        reading.append(topic)
+        most_at_once = max(most_at_once, len(reading))
+        await asyncio.sleep(0)
+        reading.remove(topic)
+        return {"retention.ms": topic.removeprefix("t")}
+
+    names = [f"t{number}" for number in range(5)]
+    state = LeaderAndIsrPartitionState(
+        leader=BROKER_ID, isr=[BROKER_ID], replicas=[BROKER_ID], is_new=True
+    )
+    request = LeaderAndIsrRequest(
+        controller_id=9,
+        controller_epoch=1,
+        topic_states=[
+            LeaderAndIsrTopicState(
+                topic_name=name,
+                topic_id=uuid.UUID(int=number + 100).bytes,
+                partition_states=[state],
+            )
+            for number, name in enumerate(names)
+        ],
+    )
+    scene.feed = scene.feed_that_reads(read)
+    scene.handle(request)
+    assert most_at_once == len(names)
+    found = [scene.publisher.image.topic_configs(name)["retention.ms"] for name in names]
+    assert found == ["0", "1", "2", "3", "4"]

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.controller import NewTopic
 from odradek.coordination import EmbeddedEngine
-from odradek.coordination.nodes import ControllerNode
+from odradek.coordination.nodes import ControllerNode, encode_partitions
 from odradek.coordination.paths import (
     INITIAL_PATHS,
     delete_topic_path,
@@ -36,7 +36,7 @@ from odradek.metadata.changes import (
     TopicRemoved,
 )
 from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
-from odradek.metadata.ports import Fence, LeadershipLost, LeadershipWon
+from odradek.metadata.ports import Fence, Hint, HintKind, LeadershipLost, LeadershipWon
 from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents
 from odradek.metadata_store.config_nodes import entity_update, parse_entity
 from odradek.metadata_store.persistence import StorePersistence
@@ -276,6 +276,27 @@ def test_nothing_is_announced_before_it_is_known(tmp_path: Path, is_applied: boo
             assert (record.topic_id, record.version) == (result.topic_id, 0)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_notifications_survive_a_link_that_breaks_while_they_are_deleted(
+    tmp_path: Path, is_applied: bool
+) -> None:
+    async def scenario(plain: CoordinationStore) -> None:
+        store = FaultyStore(plain)
+        persistence = StorePersistence(store, 0, clock=ManualClock())
+        events = persistence.events()
+        await anext(events)
+        data = encode_partitions([T0])
+        await plain.create("/isr_change_notification/isr_change_", data, sequential=True)
+        store.cut_next_write(applied=is_applied)
+        hint = Hint(HintKind.ISR_CHANGES)
+        assert (await persistence.load(hint)).isr_changes == {T0}
+        left = frozenset() if is_applied else frozenset({T0})
+        assert (await persistence.load(hint)).isr_changes == left
+        await events.aclose()
+
+    run(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("is_applied", [True, False])

@@ -59,7 +59,12 @@ async def handle_delete_topics(request: Request, context: BrokerContext) -> Resp
     if wanted:
         note_local_end(request, context)
         try:
-            for deleted in await context.controller.delete_topics(list(wanted)):
+            ids = {
+                name: row.topic_id
+                for name, row in wanted.items()
+                if row.is_by_id and row.topic_id is not None
+            }
+            for deleted in await context.controller.delete_topics(list(wanted), ids):
                 _take_result(wanted[deleted.name], deleted)
         except ApiError as error:
             for row in wanted.values():

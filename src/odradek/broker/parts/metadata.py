@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.state import State
 from odradek.broker.peers.connections import PeerConnections
-from odradek.broker.peers.control_channel import WireChannel
+from odradek.broker.peers.control_channel import NamedTopicsChannel, WireChannel
+from odradek.broker.peers.control_messages import FIRST_LEADER_AND_ISR_BY_ID
 from odradek.broker.publisher import Publisher
 from odradek.controller import ControlChannel, Controller, ControllerConfig, LocalChannel
 from odradek.files import make_directories
@@ -77,11 +78,12 @@ def build_controller(
         return {name: value for name, value in configs.items() if value is not None}
 
     def open_channel(broker: LiveBroker, endpoint: Endpoint | None) -> ControlChannel:
-        if broker.id == settings.node.id:
-            return LocalChannel(engine.feed.handle)
-        return WireChannel(
-            peers.to_endpoint(broker.id, endpoint, "controller"), settings.inter_broker.versions
-        )
+        versions = settings.inter_broker.versions
+        if broker.id != settings.node.id:
+            return WireChannel(peers.to_endpoint(broker.id, endpoint, "controller"), versions)
+        if versions.leader_and_isr < FIRST_LEADER_AND_ISR_BY_ID:
+            return NamedTopicsChannel(engine.feed.handle)
+        return LocalChannel(engine.feed.handle)
 
     return Controller(
         settings.node.id,

@@ -5,7 +5,8 @@ connection to an older broker, or a request of an older controller, needs other 
 
 | request      | versions | difference                                                          |
 |--------------|----------|---------------------------------------------------------------------|
-| LeaderAndIsr | 2-4      | answered by topic name, not by topic id                             |
+| LeaderAndIsr | 2-4      | no ids, no type (such a list is never complete); answered by name   |
+| UpdateMeta…  | 5-6      | no ids                                                              |
 | StopReplica  | 1-2      | no leader epochs; one flag to delete for all partitions             |
 """
 
@@ -23,17 +24,38 @@ from odradek.protocol.messages.stop_replica import (
     StopReplicaTopicState,
     StopReplicaTopicV1,
 )
+from odradek.protocol.messages.update_metadata import UpdateMetadataRequest
+from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.schema import replace
 
 __all__ = [
     "answer_by_topic_id",
     "answer_by_topic_name",
+    "metadata_by_topic_name",
+    "roles_by_topic_name",
     "stop_by_partition",
     "stop_by_topic",
 ]
 
 FIRST_LEADER_AND_ISR_BY_ID = 5
 FIRST_STOP_REPLICA_BY_PARTITION = 3
+
+
+def roles_by_topic_name(request: LeaderAndIsrRequest) -> LeaderAndIsrRequest:
+    """The request of version 5 in the form of versions 2 to 4."""
+    return replace(
+        request,
+        type=0,
+        topic_states=[replace(topic, topic_id=ZERO_UUID) for topic in request.topic_states],
+    )
+
+
+def metadata_by_topic_name(request: UpdateMetadataRequest) -> UpdateMetadataRequest:
+    """The request of version 7 in the form of versions 5 and 6."""
+    return replace(
+        request,
+        topic_states=[replace(topic, topic_id=ZERO_UUID) for topic in request.topic_states],
+    )
 
 
 def answer_by_topic_id(

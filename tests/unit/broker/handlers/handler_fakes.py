@@ -137,6 +137,7 @@ class FakeController:
         self.elections: dict[TopicPartition, ElectionOutcome] = {}
         self.moves: dict[TopicPartition, ReplicaAssignment] = {}
         self.isr_results: list[IsrResult] = []
+        self.deleted_ids: dict[str, uuid.UUID] = {}
 
     def _note(self, name: str, argument: Any) -> None:
         self.calls.append((name, argument))
@@ -162,8 +163,11 @@ class FakeController:
             configs={name: value for name, value in topic.configs.items() if value is not None},
         )
 
-    async def delete_topics(self, topics: Sequence[str]) -> list[DeletedTopic]:
+    async def delete_topics(
+        self, topics: Sequence[str], ids: Mapping[str, uuid.UUID]
+    ) -> list[DeletedTopic]:
         self._note("delete", list(topics))
+        self.deleted_ids = dict(ids)
         return [
             DeletedTopic(name=name, error=self.refusals.get(name, ErrorCode.NONE))
             for name in topics
