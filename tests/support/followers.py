@@ -29,9 +29,9 @@ from odradek.replication.following.leader_endpoint import (
     EpochAnswer,
     EpochQuestion,
     FetchAnswer,
-    FetchedPartition,
     FetchQuestion,
     OffsetAnswer,
+    PartitionAnswer,
 )
 from odradek.replication.following.replica_fetchers import FollowingConfig, ReplicaFetchers
 from odradek.storage.log.config import LogConfig
@@ -176,7 +176,7 @@ class LocalEndpoint:
             context.error,
             context.session_id,
             [
-                FetchedPartition(
+                PartitionAnswer(
                     one.key,
                     result.error,
                     result.high_watermark,

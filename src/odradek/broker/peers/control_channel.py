@@ -4,8 +4,6 @@ A peer that refuses a request has answered it. UNSUPPORTED_VERSION is raised if 
 serve the version, or the version cannot express the request: no further attempt would succeed.
 """
 
-from typing import Final
-
 from odradek.broker.peers.connections import PeerConnection
 from odradek.broker.peers.control_messages import (
     FIRST_LEADER_AND_ISR_BY_ID,
@@ -26,7 +24,7 @@ from odradek.protocol.inter_broker import InterBrokerVersions
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from odradek.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
-from odradek.protocol.schema import Message, replace
+from odradek.protocol.schema import Message
 
 __all__ = ["NamedTopicsChannel", "WireChannel"]
 
@@ -57,9 +55,6 @@ class NamedTopicsChannel:
 
     async def close(self) -> None:
         """Does nothing: there is no connection."""
-
-
-_FIRST_LEADER_AND_ISR_WITH_TYPE: Final = 5
 
 
 class WireChannel:
@@ -98,8 +93,6 @@ class WireChannel:
 
     async def _send_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         version = self._versions.leader_and_isr
-        if version < _FIRST_LEADER_AND_ISR_WITH_TYPE:
-            request = replace(request, type=0)
         is_by_name = version < FIRST_LEADER_AND_ISR_BY_ID
         message = roles_by_topic_name(request) if is_by_name else request
         answer = await self._send(ApiKey.LEADER_AND_ISR, message, version)

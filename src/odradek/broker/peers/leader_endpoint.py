@@ -38,9 +38,9 @@ from odradek.replication.following.leader_endpoint import (
     EpochAnswer,
     EpochQuestion,
     FetchAnswer,
-    FetchedPartition,
     FetchQuestion,
     OffsetAnswer,
+    PartitionAnswer,
     PartitionKey,
     WantedPartition,
 )
@@ -248,9 +248,9 @@ def _forgotten(partitions: Iterable[PartitionKey]) -> list[ForgottenTopic]:
     ]
 
 
-def _fetched(topic: str | bytes, data: PartitionData) -> FetchedPartition:
+def _fetched(topic: str | bytes, data: PartitionData) -> PartitionAnswer:
     diverging = data.diverging_epoch
-    return FetchedPartition(
+    return PartitionAnswer(
         (topic, data.partition_index),
         ErrorCode(data.error_code),
         data.high_watermark,

@@ -39,9 +39,9 @@ from odradek.replication.following.leader_endpoint import (
     EpochAnswer,
     EpochQuestion,
     FetchAnswer,
-    FetchedPartition,
     FetchQuestion,
     LeaderEndpoint,
+    PartitionAnswer,
 )
 from odradek.replication.following.local_replica import (
     Applied,
@@ -395,7 +395,7 @@ class ReplicaFetcher:
         for one in out_of_range:
             await self._reset(one)
 
-    def _apply_records(self, one: FollowedPartition, fetched: FetchedPartition) -> bool:
+    def _apply_records(self, one: FollowedPartition, fetched: PartitionAnswer) -> bool:
         """Applies the answer of one partition; returns False if it is to be delayed."""
         partition = self._find(one.tp)
         try:
@@ -429,7 +429,7 @@ class ReplicaFetcher:
         return self._note_applied(one, fetched, applied)
 
     def _note_applied(
-        self, one: FollowedPartition, fetched: FetchedPartition, applied: Applied
+        self, one: FollowedPartition, fetched: PartitionAnswer, applied: Applied
     ) -> bool:
         if applied.is_watermark_moved:
             self._on_moved(one.tp)
@@ -457,7 +457,7 @@ class ReplicaFetcher:
         self,
         one: FollowedPartition,
         partition: Partition,
-        fetched: FetchedPartition,
+        fetched: PartitionAnswer,
         first_offset: int,
     ) -> None:
         """Begins the empty log anew at the first offset of a batch, and appends the batch."""

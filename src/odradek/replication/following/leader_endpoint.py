@@ -16,9 +16,9 @@ __all__ = [
     "EpochQuestion",
     "FetchAnswer",
     "FetchQuestion",
-    "FetchedPartition",
     "LeaderEndpoint",
     "OffsetAnswer",
+    "PartitionAnswer",
     "PartitionKey",
     "WantedPartition",
 ]
@@ -47,7 +47,7 @@ class FetchQuestion(NamedTuple):
     uses_topic_ids: bool
 
 
-class FetchedPartition(NamedTuple):
+class PartitionAnswer(NamedTuple):
     """The result of one partition."""
 
     key: PartitionKey
@@ -64,7 +64,7 @@ class FetchAnswer(NamedTuple):
 
     error: ErrorCode
     session_id: int
-    partitions: Sequence[FetchedPartition]
+    partitions: Sequence[PartitionAnswer]
 
 
 class EpochQuestion(NamedTuple):

@@ -15,7 +15,7 @@ import logging
 from typing import NamedTuple
 
 from odradek.errors import InvariantViolation, UnexpectedAppendOffsetError
-from odradek.replication.following.leader_endpoint import FetchedPartition
+from odradek.replication.following.leader_endpoint import PartitionAnswer
 from odradek.replication.partition import Partition
 from odradek.storage.log.log import Log
 
@@ -47,7 +47,7 @@ class SetStartsBelowLog(Exception):  # noqa: N818 - no failure: the log begins a
 
 
 def apply_answer(
-    partition: Partition, fetched: FetchedPartition, *, fetch_offset: int, leader_epoch: int
+    partition: Partition, fetched: PartitionAnswer, *, fetch_offset: int, leader_epoch: int
 ) -> Applied:
     """Appends the records of an answer, and moves the watermarks.
 

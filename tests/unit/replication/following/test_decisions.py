@@ -6,7 +6,7 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.replication.following.leader_endpoint import FetchAnswer, FetchedPartition
+from odradek.replication.following.leader_endpoint import FetchAnswer, PartitionAnswer
 from odradek.replication.following.partition_states import (
     FollowedPartition,
     FollowedPartitions,
@@ -238,7 +238,7 @@ def test_truncation_continues_the_partition() -> None:
 
 
 def answer(session_id: int, *keys: tuple[str | bytes, int]) -> FetchAnswer:
-    rows = [FetchedPartition(key, ErrorCode.NONE, 0, 0, None, memoryview(b"")) for key in keys]
+    rows = [PartitionAnswer(key, ErrorCode.NONE, 0, 0, None, memoryview(b"")) for key in keys]
     return FetchAnswer(ErrorCode.NONE, session_id, rows)
 
 

@@ -13,7 +13,7 @@ import pytest
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.replication.fetch_session import FetchSessionCache
-from odradek.replication.following.leader_endpoint import FetchAnswer, FetchedPartition
+from odradek.replication.following.leader_endpoint import FetchAnswer, PartitionAnswer
 from odradek.storage.log.config import LogConfig
 from tests.support.followers import BACKOFF_MS, FOLLOWER_ID, LEADER_ID, FollowerPair
 from tests.support.logs import batch, offsets, read_all
@@ -153,7 +153,7 @@ def test_another_writer_fails_its_partition_alone(pair: FollowerPair) -> None:
 
 
 def corrupted(answer: FetchAnswer, key: tuple[str, int]) -> FetchAnswer:
-    def spoil(one: FetchedPartition) -> FetchedPartition:
+    def spoil(one: PartitionAnswer) -> PartitionAnswer:
         data = bytearray(one.records)
         if one.key == key and data:
             data[-1] ^= 1
