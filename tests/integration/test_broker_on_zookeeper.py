@@ -12,10 +12,15 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions
 
 from odradek.broker.broker import Broker
 from odradek.broker.config import load_broker_settings
 from odradek.clock import SystemClock
+from odradek.coordination.embedded import EmbeddedEngine
 from odradek.coordination.store import CoordinationStore
 from odradek.coordination.zookeeper.client import (
     ZooKeeperConfig,
@@ -192,6 +197,57 @@ def test_a_broker_serves_while_zookeeper_is_gone(tmp_path: Path) -> None:
             create_topic(broker.bootstrap, "later")
             assert produce(broker.bootstrap, "later", [b"3"])
             assert broker_epoch(server.address) == epoch
+
+
+async def dump(store: CoordinationStore) -> dict[str, tuple[str, int]]:
+    """Data and version of every node, without what differs between two clusters."""
+    found: dict[str, tuple[str, int]] = {}
+    waiting = ["/"]
+    while waiting:
+        path = waiting.pop()
+        data, stat = await store.get(path)
+        names, _ = await store.children(path)
+        waiting += [f"{path.rstrip('/')}/{name}" for name in names]
+        text = "null" if data is None else data.decode()
+        masked = re.sub(r'"(topic_id|id|timestamp)":"[^"]*"', r'"\1":"…"', text)
+        found[path] = (masked, stat.version)
+    return found
+
+
+@pytest.mark.slow
+def test_both_engines_hold_the_same_nodes(connect: str, tmp_path: Path) -> None:
+    """14:SM-7: one script of admin events."""
+
+    def administer(bootstrap: str) -> None:
+        create_topic(bootstrap, "kept", {"cleanup.policy": "compact"})
+        create_topic(bootstrap, "gone")
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.delete_topics(["gone"])["gone"].result(60)
+        entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
+        for kind, name in ((ResourceType.TOPIC, "kept"), (ResourceType.BROKER, "0")):
+            if kind is ResourceType.BROKER:
+                entry = ConfigEntry(
+                    "log.retention.ms", "5000", incremental_operation=AlterConfigOpType.SET
+                )
+            resource = ConfigResource(kind, name, incremental_configs=[entry])
+            for future in admin.incremental_alter_configs([resource]).values():
+                future.result(60)
+        admin.create_partitions([NewPartitions("kept", 5)])["kept"].result(60)
+        eventually(lambda: "gone" not in admin.list_topics(timeout=60).topics)
+
+    with running_odradek(tmp_path / "z", {"zookeeper.connect": connect, "broker.id": "0"}) as one:
+        administer(one.bootstrap)
+    with running_odradek(tmp_path / "e", {"broker.id": "0"}) as other:
+        administer(other.bootstrap)
+
+    async def embedded() -> dict[str, tuple[str, int]]:
+        async with EmbeddedEngine(str(tmp_path / "e" / "logs")) as engine:
+            return await dump(engine.connect())
+
+    expected = asyncio.run(embedded())
+    assert in_zookeeper(connect, dump) == expected
+    assert "/brokers/topics/kept/partitions/4/state" in expected
+    assert "/brokers/topics/gone" not in expected
 
 
 def test_an_id_is_drawn_and_kept(connect: str, tmp_path: Path) -> None:
