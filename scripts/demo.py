@@ -1,13 +1,17 @@
-"""Runs `make demo`: a broker that survives a kill, then a pipeline from a topic to a table.
+"""Runs `make demo`: a broker that survives a kill, a cluster that does, and a pipeline to a table.
 
-`python -m scripts.demo [broker | pipeline]`; without a word, both.
+`python -m scripts.demo [broker | cluster | pipeline]`; without a word, all.
 """
 
 import sys
 
-from scripts import demo_broker, demo_pipeline
+from scripts import demo_broker, demo_cluster, demo_pipeline
 
-PARTS = {"broker": demo_broker.main, "pipeline": demo_pipeline.main}
+PARTS = {
+    "broker": demo_broker.main,
+    "cluster": demo_cluster.main,
+    "pipeline": demo_pipeline.main,
+}
 
 
 def main() -> int:

@@ -1,7 +1,6 @@
 """The broker's configuration: Kafka's keys, the sources of values, and the parts' settings."""
 
 from odradek.broker.config.broker import (
-    BROKER_COUNT,
     BROKER_DEFINITION,
     BrokerSettings,
     load_broker_settings,
@@ -23,7 +22,6 @@ from odradek.broker.config.topic import TOPIC_DEFINITION, TopicConfig, TopicDefa
 from odradek.broker.config.topic_configs import EffectiveTopicConfig, TopicConfigs
 
 __all__ = [
-    "BROKER_COUNT",
     "BROKER_DEFINITION",
     "KAFKA_KEYS",
     "TOPIC_DEFINITION",

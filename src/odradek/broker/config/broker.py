@@ -37,7 +37,7 @@ from odradek.lazy_dataclass import dataclass
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize
 from odradek.storage.cleaning.config import CleanerConfig
 
-__all__ = ["BROKER_COUNT", "BROKER_DEFINITION", "BrokerSettings", "load_broker_settings"]
+__all__ = ["BROKER_DEFINITION", "BrokerSettings", "load_broker_settings"]
 
 BROKER_DEFINITION: Final = Definition(
     NodeSettings,
@@ -60,9 +60,6 @@ BROKER_DEFINITION: Final = Definition(
 
 # Variables of the project's tools.
 _RESERVED_VARIABLES: Final = ("ODRADEK_CACHE", "ODRADEK_PURE")
-
-# The number of brokers of a cluster on the embedded store.
-BROKER_COUNT: Final = 1
 
 _RESIZABLE: Final = ("num.network.threads", "num.io.threads")
 
@@ -158,7 +155,7 @@ class BrokerSettings:
     def fitting_internal_topics(
         self, broker_count: int, *, on_lowered: Callable[[str], None] = lambda _line: None
     ) -> InternalTopicsSettings:
-        """The internal topics' settings for a cluster on the embedded store.
+        """The internal topics' settings for a cluster of so many brokers.
 
         A factor that is not set is lowered to the number of brokers; otherwise no group would work
         on a fresh single broker. A factor that the operator set is never lowered.
@@ -203,11 +200,15 @@ class BrokerSettings:
         """The settings with the id that the broker has drawn."""
         return BrokerSettings.from_settings(self.settings, broker_id)
 
-    def rows(self) -> list[ConfigRow]:
-        """Every key of this broker, for DescribeConfigs."""
+    def rows(self, broker_count: int = 1) -> list[ConfigRow]:
+        """Every key of this broker, for DescribeConfigs.
+
+        Args:
+            broker_count: The brokers of the cluster: internal topics have no more replicas.
+        """
         names = sorted(self.settings.definition.keys)
         # The effective values, not those of a larger cluster.
-        fitting = self.fitting_internal_topics(BROKER_COUNT)
+        fitting = self.fitting_internal_topics(broker_count)
         rows: list[ConfigRow] = []
         for name in names:
             setting = self.settings.get(name)

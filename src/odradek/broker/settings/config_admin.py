@@ -103,7 +103,9 @@ def rows_of(resource: ConfigResource, context: BrokerContext) -> Sequence[Config
             return context.topic_configs.rows(context.cache.image.topic_configs(resource.name))
         case ConfigResourceType.BROKER:
             settings = context.broker_settings()
-            return settings.rows() if resource.name else settings.cluster_default_rows()
+            if not resource.name:
+                return settings.cluster_default_rows()
+            return settings.rows(len(context.cache.get_alive_brokers()))
         case ConfigResourceType.BROKER_LOGGER:
             levels = context.log_levels.levels()
             source = ConfigSource.DYNAMIC_BROKER_LOGGER

@@ -29,7 +29,8 @@ def log(fixture: LogFixture) -> Log:
 
 
 def test_the_log_is_marked_until_the_last_step(log: Log) -> None:
-    tasks, ended = HeldTasks(), []
+    tasks = HeldTasks()
+    ended: list[object] = []
     run_beside(tasks, [_without_result(log, 4)], ended.append, at_once=1)
     count = 0
     while tasks.waiting:
