@@ -363,10 +363,16 @@ def _batches_once(folder: Path, high: int) -> list[Any]:
 
 
 def run(plan: Plan) -> Outcome:
-    """Runs it; all files are left in the folder."""
+    """Runs it; all files are left in the folder.
+
+    Raises:
+        FileExistsError: The folder has the histories of another run.
+    """
     began = time.monotonic()
     kind = CLUSTERS[plan.cluster]
     plan.folder.mkdir(parents=True, exist_ok=True)
+    if _lines(plan.folder):
+        raise FileExistsError(f"{plan.folder} has histories of another run; give an empty folder")
     settings = {"unclean.leader.election.enable": "true" if plan.weak else "false"}
     if plan.weak:
         settings["min.insync.replicas"] = "1"
