@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from odradek.broker.authorization import check_is_peer
 from odradek.broker.context import BrokerContext, note_local_end, reply
-from odradek.errors import ApiError, StoreError
+from odradek.errors import ApiError, ErrorCode, StoreError
 from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.network.request import CloseConnectionResponse, Request, Response
 from odradek.protocol.codec import parse_message
@@ -36,6 +36,10 @@ def parse_peer_request(
     message, _ = parse_message(
         message_type, request.payload, request.header.api_version, request.body_offset
     )
+    sender = getattr(message, "controller_id", getattr(message, "broker_id", None))
+    if sender == context.broker_id:  # This broker sends nothing to itself through a socket.
+        logger.warning("Refused %s: it claims to come from this broker itself", request)
+        return reply(request, refusal_type(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     return message
 
 
