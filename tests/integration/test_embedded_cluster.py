@@ -9,7 +9,7 @@ import pytest
 from odradek.aio import Admin, Producer
 from odradek.client.admin import ElectionType, NewTopic
 from odradek.client.cluster import PartitionView
-from odradek.errors import ApiError, ErrorCode
+from odradek.errors import ApiError, DisconnectedError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.outbound import OutboundConnection
 from odradek.protocol.api_keys import ApiKey
@@ -141,10 +141,34 @@ def test_a_request_for_a_former_life_of_a_broker_is_refused() -> None:
             AsyncEmbeddedCluster(brokers=2) as cluster,
             connected(cluster.bootstrap_server(1)) as connection,
         ):
-            stale = UpdateMetadataRequest(controller_id=0, controller_epoch=99, broker_epoch=0)
+            stale = UpdateMetadataRequest(controller_id=0, controller_epoch=1, broker_epoch=0)
             told = await connection.request(ApiKey.UPDATE_METADATA, stale, 8)
             assert isinstance(told, UpdateMetadataResponse)
             assert told.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("controller_id", "epoch"), [(0, 99), (1, 1), (7, 2)])
+def test_a_controller_that_the_store_does_not_name_is_not_obeyed(
+    controller_id: int, epoch: int
+) -> None:
+    """15:R1: a forged epoch would make the broker refuse the real controller from then on."""
+
+    async def scenario() -> None:
+        async with AsyncEmbeddedCluster(brokers=2) as cluster:
+            forged = UpdateMetadataRequest(controller_id=controller_id, controller_epoch=epoch)
+            async with connected(cluster.bootstrap_server(1)) as connection:
+                try:
+                    answer = await connection.request(ApiKey.UPDATE_METADATA, forged, 8)
+                except DisconnectedError:
+                    pass  # A controller that was just elected would send it again.
+                else:
+                    assert isinstance(answer, UpdateMetadataResponse)
+                    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            async with admin_of(cluster.bootstrap_servers) as admin:
+                await admin.create_topics([NewTopic(name="t", assignments={0: [1, 0]})])
+            await led_by(cluster, 1, 1)
 
     asyncio.run(scenario())
 

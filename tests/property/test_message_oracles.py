@@ -196,6 +196,7 @@ def test_what_no_oracle_knows() -> None:
         *(("STOP_REPLICA", version) for version in range(5)),
         *(("UPDATE_METADATA", version) for version in range(9)),
         *(("CONTROLLED_SHUTDOWN", version) for version in range(4)),
+        *(("ALTER_PARTITION", version) for version in range(2)),
         *(("OFFSET_FOR_LEADER_EPOCH", version) for version in range(2)),
         ("WRITE_TXN_MARKERS", 0),
     }

@@ -429,6 +429,15 @@ class MetadataEngine(Protocol):
         """
         ...
 
+    async def handle_remote(self, request: ControlRequest) -> ControlResponse:
+        """As `handle`, for a request through a socket: its sender must be the controller.
+
+        Raises:
+            OdradekError: As `handle`, or the sender is not known as the controller.
+            asyncio.CancelledError: The broker stops.
+        """
+        ...
+
 
 # The controller itself
 

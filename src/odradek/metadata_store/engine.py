@@ -38,6 +38,15 @@ class StoreEngine(NamedTuple):
         """
         return await self.feed.handle(request)
 
+    async def handle_remote(self, request: ControlRequest) -> ControlResponse:
+        """Serves a request that came from the controller of another broker.
+
+        Raises:
+            StoreError: The configs of a topic could not be read: send the request again.
+            asyncio.CancelledError: The broker stops.
+        """
+        return await self.feed.handle_remote(request)
+
 
 @asynccontextmanager
 async def open_embedded(

@@ -31,6 +31,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.metadata.ports import FeedItem
 from odradek.metadata_store.config_feed import ConfigFeed
 from odradek.metadata_store.control_feed import ControlFeed
+from odradek.metadata_store.controller_check import ControllerCheck
 from odradek.model import TopicPartition
 
 __all__ = ["StoreFeed"]
@@ -123,6 +124,7 @@ class StoreFeed:
             broker_epoch=broker_epoch,
             image=image,
         )
+        self._check = ControllerCheck(store, image)
         self._queue: deque[_RequestItem | _ConfigItem] = deque([_ConfigItem(self._configs)])
         self._is_filled = asyncio.Event()
         self._is_config_queued = True
@@ -136,6 +138,15 @@ class StoreFeed:
             asyncio.CancelledError: The broker stops.
         """
         return await self._control.handle(request)
+
+    async def handle_remote(self, request: ControlRequest) -> ControlResponse:
+        """Serves a request that came through a socket, if the store names its sender.
+
+        Raises:
+            StoreError: As `handle`; or the store does not name the sender as the controller.
+        """
+        await self._check.check(request)
+        return await self.handle(request)
 
     async def items(self) -> AsyncGenerator[FeedItem, None]:
         """The items to publish, in order. There is one iteration, which ends when it is closed."""

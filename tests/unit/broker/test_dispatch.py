@@ -115,7 +115,8 @@ def test_requests_of_the_controller_pass_the_gate(key: ApiKey) -> None:
     """14 section 15.4: they bring the metadata that all others wait for."""
     served = Served(is_published=False)
     version = API_SUPPORT[key].accepted.last
-    served.channel.submit(served.broker.request(key, request_type(key)(), version))
+    message = request_type(key)(controller_id=1)
+    served.channel.submit(served.broker.request(key, message, version))
     assert served.gate.parked_count == 0
     for work in served.tasks.started:
         run(work)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from odradek.broker.authorization import check_is_peer
 from odradek.broker.context import BrokerContext, note_local_end, reply
 from odradek.broker.slices import body_of
-from odradek.errors import ApiError, StoreError
+from odradek.errors import ApiError, ErrorCode, StoreError
 from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.network.request import CloseConnectionResponse, Request, Response
 from odradek.protocol.schema import Message
@@ -33,7 +33,12 @@ def parse_peer_request(
     except ApiError as error:
         logger.warning("Refused %s: %s", request, error)
         return reply(request, refusal_type(error_code=error.code))
-    return body_of(message_type, request)
+    message = body_of(message_type, request)
+    sender = getattr(message, "controller_id", getattr(message, "broker_id", None))
+    if sender == context.broker_id:  # This broker sends nothing to itself through a socket.
+        logger.warning("Refused %s: it claims to come from this broker itself", request)
+        return reply(request, refusal_type(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    return message
 
 
 async def obey(

@@ -74,7 +74,7 @@ def build_context(
         controller=controller,
         controller_port=engine.port,
         controller_services=services,
-        control=engine.handle,
+        control=engine.handle_remote,
         peer_listeners=settings.network.peer_listeners,
         metadata_waiter=replication.waiter,
         election_waiter=replication.election_waiter,

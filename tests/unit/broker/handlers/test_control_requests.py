@@ -57,8 +57,8 @@ def leader_and_isr_answer() -> LeaderAndIsrResponse:
 
 CASES = [
     (ApiKey.LEADER_AND_ISR, leader_and_isr(), 7, LeaderAndIsrResponse),
-    (ApiKey.STOP_REPLICA, StopReplicaRequest(), 4, StopReplicaResponse),
-    (ApiKey.UPDATE_METADATA, UpdateMetadataRequest(), 8, UpdateMetadataResponse),
+    (ApiKey.STOP_REPLICA, StopReplicaRequest(controller_id=1), 4, StopReplicaResponse),
+    (ApiKey.UPDATE_METADATA, UpdateMetadataRequest(controller_id=1), 8, UpdateMetadataResponse),
 ]
 
 
@@ -93,6 +93,16 @@ def test_a_control_request_needs_the_right_of_brokers(
 ) -> None:
     broker = BrokerFixture(authorizer=DenyClusterAction())
     refused = broker.ask(HANDLERS[key], key, message, version, answer)
+    assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert broker.obeyed == []
+
+
+def test_a_broker_does_not_hear_from_itself() -> None:
+    """Its own controller passes requests inside the process: through a socket they are forged."""
+    broker = BrokerFixture()
+    key = ApiKey.UPDATE_METADATA
+    forged = UpdateMetadataRequest(controller_id=0, controller_epoch=1)
+    refused = broker.ask(HANDLERS[key], key, forged, 8, UpdateMetadataResponse)
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert broker.obeyed == []
 
