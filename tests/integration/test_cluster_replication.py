@@ -6,7 +6,7 @@ otherwise. Broker 0 leads at first, since it is the preferred replica of every p
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +232,7 @@ def test_a_tail_that_no_other_replica_has_is_cut(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def held_fetches(replica_id: int, gate: asyncio.Event) -> AsyncIterator[None]:  # type: ignore[misc]
+def held_fetches(replica_id: int, gate: asyncio.Event) -> Iterator[None]:
     """Holds the fetches of one broker while the gate is closed."""
     fetch = WireEndpoint.fetch
 
