@@ -371,3 +371,12 @@ def test_the_only_replica_needs_no_session(fixture: ReplicaFixture) -> None:
     fixture.lead(tp())
     fixture.replicas.suspend_leaders()
     assert fixture.produce({tp(): batch(1)})[0][tp()].error is ErrorCode.NONE
+
+
+def test_the_first_epoch_of_a_broker_is_0(fixture: ReplicaFixture) -> None:
+    """An epoch of 0 is one: it is passed on with the change; one that is not known is left out."""
+    fixture.lead(tp(), replicas=(1, 2, 3), isr=(1, 3))
+    fixture.fetch_as(3, tp(), 0)
+    fixture.fetch_as(2, tp(), 0, broker_epoch=0)
+    [(_, change)] = fixture.proposed
+    assert change.broker_epochs == {2: 0}

@@ -324,6 +324,16 @@ def test_an_answer_with_unknown_partitions_is_refused(pair: FollowerPair) -> Non
     assert pair.follower.log(A).log_end_offset == 0
 
 
+@pytest.mark.parametrize(("adding", "is_counted"), [((2,), True), ((3,), False)])
+def test_bytes_of_a_reassignment_are_counted(
+    pair: FollowerPair, adding: tuple[int, ...], is_counted: bool
+) -> None:
+    pair.follow(A, adding_replicas=adding)
+    produce(pair, A)
+    run(pair)
+    assert (pair.follower.count("ReassignmentBytesInPerSec") > 0) is is_counted
+
+
 # Diverged logs
 
 

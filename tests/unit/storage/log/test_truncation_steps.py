@@ -8,7 +8,7 @@ import pytest
 from odradek.errors import ApiError, StorageError
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.log import Log
-from odradek.storage.log.services import run_beside, run_here
+from odradek.storage.log.services import Steps, run_beside, run_here
 from tests.support.held_tasks import HeldTasks
 from tests.support.logs import LogFixture, offsets, read_all
 
@@ -30,7 +30,7 @@ def log(fixture: LogFixture) -> Log:
 
 def test_the_log_is_marked_until_the_last_step(log: Log) -> None:
     tasks = HeldTasks()
-    ended: list[object] = []
+    ended: list[Exception | None] = []
     run_beside(tasks, [_without_result(log, 4)], ended.append, at_once=1)
     count = 0
     while tasks.waiting:
@@ -46,7 +46,7 @@ def test_the_log_is_marked_until_the_last_step(log: Log) -> None:
     assert log.recovery_point == 4
 
 
-def _without_result(log: Log, offset: int):  # type: ignore[no-untyped-def]
+def _without_result(log: Log, offset: int) -> Steps[None]:
     yield from log.truncate_steps(offset)
 
 
@@ -61,7 +61,7 @@ def test_nothing_to_cut_needs_no_thread(log: Log) -> None:
 
 @pytest.mark.parametrize("failing", range(5))
 def test_a_step_that_fails_ends_the_mark(log: Log, failing: int) -> None:
-    tasks: HeldTasks = HeldTasks()
+    tasks = HeldTasks()
     ended: list[Exception | None] = []
     run_beside(tasks, [_without_result(log, 4)], ended.append, at_once=1)
     for _ in range(failing):
@@ -73,7 +73,7 @@ def test_a_step_that_fails_ends_the_mark(log: Log, failing: int) -> None:
 
 
 def test_a_directory_that_fails_between_the_steps(log: Log) -> None:
-    tasks: HeldTasks = HeldTasks()
+    tasks = HeldTasks()
     ended: list[Exception | None] = []
     run_beside(tasks, [_without_result(log, 4)], ended.append, at_once=1)
     log.mark_offline("the disk is gone")
