@@ -294,7 +294,6 @@ def test_notifications_survive_a_link_that_breaks_while_they_are_deleted(
         assert (await persistence.load(hint)).isr_changes == {T0}
         left = frozenset() if is_applied else frozenset({T0})
         assert (await persistence.load(hint)).isr_changes == left
-        await events.aclose()
 
     run(tmp_path, scenario)
 
