@@ -113,7 +113,11 @@ class RoleChanges:
         try:
             yield from self._take(wanted)
         except ApiError as error:
-            logger.warning("%s: role refused: %s", tp, error)
+            # A new controller announces what is known already: not worth a warning.
+            is_usual = error.code is ErrorCode.STALE_CONTROLLER_EPOCH
+            logger.log(
+                logging.INFO if is_usual else logging.WARNING, "%s: role refused: %s", tp, error
+            )
             if partition is not None and self.hosted.get(tp) is partition:
                 partition.is_leader = was_leader
             return error.code
