@@ -53,6 +53,15 @@ OF_OTHER_CLIENTS = {
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
 }
+# What brokers ask of each other, on a listener of their own.
+OF_BROKERS = {
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+}
 # What the broker answers only to say that it has no access rules, credentials or logins.
 OF_PROTECTION = {
     ApiKey.SASL_HANDSHAKE,
@@ -67,7 +76,7 @@ OF_PROTECTION = {
 
 def test_there_is_a_call_for_everything_that_the_broker_serves() -> None:
     """09:CL-31: an API that is added to the broker needs a row here, and a call."""
-    assert set(HANDLERS) == ADMIN_CALLS.keys() | OF_OTHER_CLIENTS | OF_PROTECTION
+    assert set(HANDLERS) == ADMIN_CALLS.keys() | OF_OTHER_CLIENTS | OF_BROKERS | OF_PROTECTION
     named = set().union(*ADMIN_CALLS.values())
     public = {name for name in vars(aio.Admin) if not name.startswith("_")}
     assert public - {"start", "connect", "close"} == named

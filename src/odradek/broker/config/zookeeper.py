@@ -170,7 +170,7 @@ class ZooKeeperSettings:
             raise ConfigError(
                 "zookeeper.set.acl",
                 True,
-                "the broker does not prove to ZooKeeper who it is, so every client could change"
+                "the broker does not authenticate to ZooKeeper, so every client could change"
                 " its nodes; set zookeeper.ssl.client.enable=true and"
                 " zookeeper.ssl.keystore.location, or remove it (SASL is not spoken)",
             )
