@@ -51,7 +51,7 @@ $(COMPILED_READY): $(READY) scripts/compiled $(SOURCES)
 	@scripts/compiled
 	@touch $@
 
-demo: $(READY) ## a broker, a million messages, a kill and the recovery; then a pipeline from a topic to a table
+demo: $(READY) ## a broker that survives a kill, a cluster that does, a pipeline from a topic to a table
 	@$(BIN)/python -m scripts.demo
 
 test: $(READY) ## all checks and all tests, and once more with everything compiled; what CI runs

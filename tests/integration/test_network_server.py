@@ -136,7 +136,7 @@ def test_the_controller_is_heard_while_the_data_plane_is_full(has_control_plane:
                 producer.send(request_frame(i))
             await eventually(lambda: data_channel.queue_length == 2)
             async with await Client.connect(server.port("CONTROLLER")) as controller:
-                controller.send(request_frame(9, api_key=ApiKey.LEADER_AND_ISR, version=0))
+                controller.send(request_frame(9, api_key=ApiKey.LEADER_AND_ISR, version=2))
                 if has_control_plane:
                     assert await controller.receive() == (9, b"ok")
                     assert order == ["control"]

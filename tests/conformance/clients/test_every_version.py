@@ -452,12 +452,26 @@ def _wait_for_coordinator(connection: RawConnection) -> None:
         time.sleep(0.05)
 
 
+# Tried by tests/integration/test_between_brokers.py.
+_OF_BROKERS = {
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+}
+
+
 def _advertised(broker: OdradekBroker) -> dict[ApiKey, range]:
+    """The versions of each API, without those that only brokers send to each other."""
     with RawConnection(broker.port) as connection:
         answer = connection.call(ApiKey.API_VERSIONS, 0, api_versions.ApiVersionsRequest())
     assert isinstance(answer, api_versions.ApiVersionsResponse)
     return {
-        ApiKey(row.api_key): range(row.min_version, row.max_version + 1) for row in answer.api_keys
+        ApiKey(row.api_key): range(row.min_version, row.max_version + 1)
+        for row in answer.api_keys
+        if row.api_key not in _OF_BROKERS
     }
 
 

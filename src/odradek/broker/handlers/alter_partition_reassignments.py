@@ -1,15 +1,15 @@
 """AlterPartitionReassignments: the controller begins or cancels moves of replicas."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable
 
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
-from odradek.broker.handlers._topic_changes import NOT_CONTROLLER_MESSAGE
+from odradek.broker.handlers._topic_changes import NOT_CONTROLLER_MESSAGE, change_in_portions
+from odradek.broker.slices import Steps, body_of, finish_in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.admin_requests import ReassignmentOutcome
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response
-from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -28,44 +28,63 @@ async def handle_alter_partition_reassignments(
 
     A move goes on by itself afterwards, and ListPartitionReassignments shows it until its end.
     """
-    version = request.header.api_version
-    message, _ = parse_message(
-        AlterPartitionReassignmentsRequest, request.payload, version, request.body_offset
-    )
-    targets = {
-        TopicPartition(topic.name, one.partition_index): (
-            None if one.replicas is None else tuple(one.replicas)
-        )
-        for topic in message.topics
-        for one in topic.partitions
-    }
+    message = body_of(AlterPartitionReassignmentsRequest, request)
+    targets = await finish_in_slices(_targets(message), request, context)
+    allows_other_count = message.allow_replication_factor_change
     try:
         check_allowed(context.authorizer, request, Operation.ALTER)
         if not context.controller.is_active:
             raise ApiError(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE)
-        note_local_end(request, context)
-        outcomes = await context.controller.alter_reassignments(
-            targets, allows_other_count=message.allow_replication_factor_change
-        )
     except ApiError as error:
-        refusal = AlterPartitionReassignmentsResponse(
-            error_code=error.code, error_message=str(error)
+        return _refuse(error.code, str(error), request, context)
+    note_local_end(request, context)
+
+    async def alter(
+        some: list[TopicPartition],
+    ) -> Iterable[tuple[TopicPartition, ReassignmentOutcome]]:
+        outcomes = await context.controller.alter_reassignments(
+            {tp: targets[tp] for tp in some}, allows_other_count=allows_other_count
         )
-        return reply_throttled(request, refusal, context)
-    response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=message.allow_replication_factor_change,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        responses=_topics(outcomes),
+        return outcomes.items()
+
+    outcomes = await change_in_portions(
+        request, targets, alter, lambda tp, error: (tp, ReassignmentOutcome(error.code, str(error)))
     )
-    return reply_throttled(request, response, context)
+    if outcomes and outcomes[0][1].error is ErrorCode.NOT_CONTROLLER:
+        # It resigned meanwhile: the client asks the next one for everything.
+        return _refuse(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE, request, context)
+    answer = _answer(outcomes, request, context, allows_other_count=allows_other_count)
+    return await finish_in_slices(answer, request, context)
 
 
-def _topics(
-    outcomes: Mapping[TopicPartition, ReassignmentOutcome],
-) -> list[ReassignableTopicResponse]:
+def _refuse(code: ErrorCode, message: str, request: Request, context: BrokerContext) -> Response:
+    refusal = AlterPartitionReassignmentsResponse(error_code=code, error_message=message)
+    return reply_throttled(request, refusal, context)
+
+
+def _targets(
+    message: AlterPartitionReassignmentsRequest,
+) -> Generator[None, None, dict[TopicPartition, tuple[int, ...] | None]]:
+    targets: dict[TopicPartition, tuple[int, ...] | None] = {}
+    for topic in message.topics:
+        for one in topic.partitions:
+            targets[TopicPartition(topic.name, one.partition_index)] = (
+                None if one.replicas is None else tuple(one.replicas)
+            )
+            yield
+        yield
+    return targets
+
+
+def _answer(
+    outcomes: Iterable[tuple[TopicPartition, ReassignmentOutcome]],
+    request: Request,
+    context: BrokerContext,
+    *,
+    allows_other_count: bool,
+) -> Steps:
     topics: dict[str, list[ReassignablePartitionResponse]] = {}
-    for tp, outcome in outcomes.items():
+    for tp, outcome in outcomes:
         topics.setdefault(tp.topic, []).append(
             ReassignablePartitionResponse(
                 partition_index=tp.partition,
@@ -73,4 +92,15 @@ def _topics(
                 error_message=outcome.message,
             )
         )
-    return [ReassignableTopicResponse(name=name, partitions=rows) for name, rows in topics.items()]
+        yield
+    responses: list[ReassignableTopicResponse] = []
+    for name, rows in topics.items():
+        responses.append(ReassignableTopicResponse(name=name, partitions=rows))
+        yield
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=allows_other_count,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        responses=responses,
+    )
+    return (yield from reply_in_slices(request, response, context))
