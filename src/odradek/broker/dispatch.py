@@ -77,6 +77,7 @@ from odradek.broker.slices import LONG_REQUEST_BYTES, parse_in_slices
 from odradek.errors import DecodeError
 from odradek.network.request import CloseConnectionResponse, Request, Response
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.primitives import MAX_ELEMENTS
 
 __all__ = [
     "HANDLERS",
@@ -150,18 +151,19 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
     ApiKey.API_VERSIONS: api_versions_handler([*_TABLE, ApiKey.API_VERSIONS]),
 }
 
+# Have all partitions of the cluster after an election; refused unread on a listener of clients.
+_OF_CONTROLLER: Final = frozenset(
+    {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA}
+)
 # The longest request of an API, in bytes. To parse and answer the elements of a longer one would
 # keep the loop for many seconds: `socket.request.max.bytes` allows 100 MB. Members of a group send
-# the data of their assignor. A Produce is bounded by its partitions (`protocol.hot.produce`).
+# the data of their assignor.
 MAX_REQUEST_BYTES: Final = 1 << 20
 _MAX_MEMBER_BYTES: Final = 8 << 20
 _LONGER: Final = {
-    # All partitions of the cluster after an election; refused unread on a listener of clients.
-    ApiKey.LEADER_AND_ISR: sys.maxsize,
-    ApiKey.STOP_REPLICA: sys.maxsize,
-    ApiKey.UPDATE_METADATA: sys.maxsize,
     ApiKey.JOIN_GROUP: _MAX_MEMBER_BYTES,
     ApiKey.SYNC_GROUP: _MAX_MEMBER_BYTES,
+    **dict.fromkeys(_OF_CONTROLLER, sys.maxsize),
 }
 
 # Serve long requests, which were parsed before, in place of handlers that parse them themselves.
@@ -170,9 +172,6 @@ _LONG_HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
     ApiKey.OFFSET_COMMIT: handle_many_commits,
 }
 
-_OF_CONTROLLER: Final = frozenset(
-    {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA}
-)
 # The APIs that are answered without metadata.
 _SERVED_AT_ONCE: Final = _OF_CONTROLLER | {ApiKey.API_VERSIONS}
 
@@ -222,7 +221,8 @@ def dispatch(
         if size > LONG_REQUEST_BYTES and not _is_parsed_by_handler(request, context):
             if size > (most := _LONGER.get(key, MAX_REQUEST_BYTES)):
                 raise DecodeError(f"a {key.name} of {size} bytes, expected {most} at most")
-            if request.parsed is None and not parse_in_slices(request, context):
+            elements = sys.maxsize if key in _OF_CONTROLLER else MAX_ELEMENTS
+            if request.parsed is None and not parse_in_slices(request, context, elements):
                 return None
             handler = _LONG_HANDLERS.get(key, handler)
         if handler is None:

@@ -210,8 +210,8 @@ def body_of(cls: type[_M], request: Request) -> _M:
     return message
 
 
-def parse_in_slices(request: Request, context: BrokerContext) -> bool:
-    """Parses a long request.
+def parse_in_slices(request: Request, context: BrokerContext, max_elements: int) -> bool:
+    """Parses a long request, of so many elements in all arrays at most.
 
     Returns whether it is parsed; if not, it is handed to its handler again when it is.
 
@@ -223,7 +223,11 @@ def parse_in_slices(request: Request, context: BrokerContext) -> bool:
     def steps() -> StepsOrNone:
         header = request.header
         request.parsed = yield from parse_message_steps(
-            request_type(header.api_key), request.payload, header.api_version, request.body_offset
+            request_type(header.api_key),
+            request.payload,
+            header.api_version,
+            request.body_offset,
+            max_elements=max_elements,
         )
         if not is_first_slice:
             request.submit_again()

@@ -36,7 +36,7 @@ from odradek.coordination.paths import (
     topic_path,
 )
 from odradek.coordination.store import ANY_VERSION, CoordinationStore, Watch, WatchEvent
-from odradek.errors import BadNodeData, ConnectionLost, NoNode
+from odradek.errors import BadNodeData, NoNode
 from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import (
     ControllerState,
@@ -281,16 +281,12 @@ class StoreReader:
     ) -> list[tuple[str, bytes | None]]:
         """Reads all notifications, then deletes them, malformed ones included.
 
-        If the link breaks while they are read, none is deleted, and the caller reads again. If it
-        breaks later, what was read is returned: notifications that stay are read once more.
+        All are read before the first is deleted: a failure leaves all of them, or has read all.
         """
         names, _ = await self._store.children(parent, self._watch(Hint(kind)))
         paths = [f"{parent}/{name}" for name in names]
         found = await self._pipelined(paths, self._notification)
-        try:
-            await self._pipelined(paths, lambda path: self._delete(path, fence))
-        except ConnectionLost as error:
-            logger.warning("%s: read notifications stay, and are read again: %s", parent, error)
+        await self._pipelined(paths, lambda path: self._delete(path, fence))
         return [item for item in found if item is not None]
 
     async def _notification(self, path: str) -> tuple[str, bytes | None] | None:

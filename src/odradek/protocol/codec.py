@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from odradek.errors import ApiError, DecodeError, ErrorCode
 from odradek.protocol.decoder_source import compile_decoder, compile_stepping_decoder
 from odradek.protocol.encoder_source import compile_encoder, compile_stepping_encoder
-from odradek.protocol.primitives import Buffer
+from odradek.protocol.primitives import MAX_ELEMENTS, Buffer
 from odradek.protocol.schema import Message, MessageType
 
 __all__ = [
@@ -58,9 +58,14 @@ def parse_message(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -
 
 
 def parse_message_steps(
-    cls: type[M], buffer: Buffer, version: int, offset: int = 0
+    cls: type[M],
+    buffer: Buffer,
+    version: int,
+    offset: int = 0,
+    *,
+    max_elements: int = MAX_ELEMENTS,
 ) -> Generator[None, None, M]:
-    """As `parse_message`, in steps; refuses more than `MAX_ELEMENTS`. Returns the message.
+    """As `parse_message`, in steps; refuses more than `max_elements`. Returns the message.
 
     The buffer must not change before the last step.
 
@@ -72,7 +77,7 @@ def parse_message_steps(
         cls.wire_stepping_decoders[version] = compile_stepping_decoder(cls, version)
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     try:
-        message, _ = yield from cls.wire_stepping_decoders[version](view, offset)
+        message, _ = yield from cls.wire_stepping_decoders[version](view, offset, max_elements)
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise _malformed(cls, version, len(view) - offset, error) from error
     parsed: M = message

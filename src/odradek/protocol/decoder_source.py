@@ -19,7 +19,7 @@ constructor. For `HeartbeatRequest` v4 (group_id, generation_id, member_id, …)
         return make0(v1, v2, v3, v4), pos
 
 With `in_steps` the function is a generator that yields after each element of an array, so that the
-caller can do other work in between, and that refuses more than `MAX_ELEMENTS` in all arrays
+caller can do other work in between, and that refuses more than `most` elements in all arrays
 together. It is for long requests; reading a short one takes no longer for it.
 
 Rules of the generated code: a length or count is compared with the bytes left before memory is
@@ -33,7 +33,6 @@ from typing import Any
 
 from odradek.protocol.primitives import (
     BYTES,
-    MAX_ELEMENTS,
     MAX_STRING_BYTES,
     MAX_TAGS,
     RECORDS,
@@ -64,12 +63,13 @@ def compile_decoder(cls: MessageType, version: int) -> Callable[[memoryview, int
 
 def compile_stepping_decoder(
     cls: MessageType, version: int
-) -> Callable[[memoryview, int], Generator[None, None, tuple[Any, int]]]:
+) -> Callable[[memoryview, int, int], Generator[None, None, tuple[Any, int]]]:
     """Compiles the decoder of one version that yields after each element."""
     source, scope = decoder_source(cls, version, in_steps=True)
     name = f"<stepping decoder of {cls.__name__} v{version}>"
     exec(compile(source, name, "exec"), scope)  # noqa: S102
-    decode: Callable[[memoryview, int], Generator[None, None, tuple[Any, int]]] = scope["decode"]
+    decode: Callable[[memoryview, int, int], Generator[None, None, tuple[Any, int]]]
+    decode = scope["decode"]
     return decode
 
 
@@ -83,7 +83,12 @@ def decoder_source(
     begin = ["def decode(buf, pos):", "    end = len(buf)"]
     if in_steps:
         # At least one yield makes it a generator.
-        begin += [f"    room = {MAX_ELEMENTS}", "    yield"]
+        begin = [
+            "def decode(buf, pos, most):",
+            "    end = len(buf)",
+            "    room = most",
+            "    yield",
+        ]
     return "\n".join([*begin, *writer.lines, ""]), writer.scope
 
 
@@ -169,7 +174,7 @@ class _DecoderWriter:
         self.line(f"if {count} * {least} > end - pos: fail_count({label!r}, {count}, pos, end)")
         if self._in_steps:
             self.line(f"room -= {count}")
-            self.line(f"if room < 0: fail_excess({label!r}, {MAX_ELEMENTS})")
+            self.line(f"if room < 0: fail_excess({label!r}, most)")
         if isinstance(element, WireType) and element.code and element is not UUID:
             self.line(f'{value} = unpack_from(f">{{{count}}}{element.code}", buf, pos)')
             self.line(f"pos += {count} * {element.size_bytes}")

@@ -69,9 +69,9 @@ ZERO_UUID: Final = bytes(16)
 MAX_STRING_BYTES: Final = 32_767
 
 # Elements of all arrays of a long request together. Each takes 1 to 20 microseconds of the loop, to
-# read and to answer. The largest request that Kafka allows to make topics, 10,000 partitions with
-# two replicas each, has 30,001.
-MAX_ELEMENTS: Final = 1 << 15
+# read and to answer, and some steps, such as making a set of all, are not divided. A client that
+# wants more, such as 10,000 partitions with replicas that it chooses, divides its request.
+MAX_ELEMENTS: Final = 1 << 14
 # Tagged fields that one struct may have; Kafka's declare a dozen at most.
 MAX_TAGS: Final = 128
 

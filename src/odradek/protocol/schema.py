@@ -133,7 +133,7 @@ class MessageType(type):
     wire_encoders: dict[int, Callable[[Any, list[Any]], None]]
     # The same for long messages, which yield after each element.
     wire_stepping_decoders: dict[
-        int, Callable[[memoryview, int], Generator[None, None, tuple[Any, int]]]
+        int, Callable[[memoryview, int, int], Generator[None, None, tuple[Any, int]]]
     ]
     wire_stepping_encoders: dict[int, Callable[[Any, list[Any]], Generator[None, None, None]]]
     # A shared instance of defaults: the value of absent tagged structs, recognised by identity.

@@ -23,6 +23,7 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from odradek.protocol.primitives import MAX_ELEMENTS
 from odradek.protocol.schema import Message
 from odradek.testing import ManualClock
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeConnection
@@ -204,7 +205,7 @@ def test_a_long_request_is_parsed_in_slices_and_handed_to_its_handler_again() ->
     context = dataclasses.replace(broker.context, clock=clock)
     message = DescribeGroupsRequest(groups=[f"g{number}" for number in range(100)])
     request = broker.request(ApiKey.DESCRIBE_GROUPS, message, 4)
-    assert not parse_in_slices(request, context)
+    assert not parse_in_slices(request, context, MAX_ELEMENTS)
     assert request.parsed is None
     submitted: list[Request] = []
     broker.channel.submit_again = submitted.append  # type: ignore[method-assign,assignment]
@@ -219,7 +220,7 @@ def test_a_malformed_long_request_closes_its_connection() -> None:
     message = DescribeGroupsRequest(groups=[f"g{number}" for number in range(100)])
     request = broker.request(ApiKey.DESCRIBE_GROUPS, message, 4)
     request.payload = request.payload[:-10]
-    assert not parse_in_slices(request, context)
+    assert not parse_in_slices(request, context, MAX_ELEMENTS)
     asyncio.run(broker.tasks.run_all())
     [closed] = broker.sent
     assert isinstance(closed, CloseConnectionResponse)
