@@ -89,10 +89,10 @@ torture: $(READY) ## damage SEEDS (1000) data directories, each in its own way, 
 sim: $(READY) ## simulate SEEDS (1000) troubled lives of one broker and its clients: kills, power cuts, bad disks, bad links
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
-chaos: $(READY) ## RUNS (1) lives of three brokers and their clients under kills, pauses and cut links, drawn from SEED (CLUSTER=kafka: the same for Apache Kafka)
+chaos: $(READY) ## RUNS (1) lives of three brokers and their clients under kills, pauses and cut links, drawn from SEED (CLUSTER=kafka: the same for Apache Kafka; TRANSACTIONS=1: pipelines, also on CLUSTER=odradek-alone or kafka-alone)
 	@scripts/kafka || echo "chaos: no Apache Kafka here, faults that need its tools are left out"
 	@scripts/debian-packages iproute2 zookeeper || echo "chaos: no ZooKeeper or no iproute2 here"
-	@$(BIN)/python -m tests.chaos --runs $(RUNS) --seed $(SEED) --cluster $(CLUSTER)
+	@$(BIN)/python -m tests.chaos --runs $(RUNS) --seed $(SEED) --cluster $(CLUSTER) $(if $(TRANSACTIONS),--transactions --faults 3)
 
 fmt: $(READY) ## format the code and mend what the linter can
 	@$(BIN)/ruff check --fix --quiet .
@@ -115,9 +115,10 @@ kafka: ## fetch Apache Kafka into a cache outside the tree, for the tests agains
 bench: $(COMPILED_READY) ## measure the compiled build; prints a table, keeps the raw figures in benchmarks/results
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks
 
-bench-kafka: $(COMPILED_READY) ## measure the broker beside an Apache Kafka, the same loads for both
+bench-kafka: $(COMPILED_READY) ## measure the broker beside an Apache Kafka, the same loads for both (ARGS=--cluster: three brokers)
 	@scripts/kafka
-	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks --beside-kafka
+	@$(if $(findstring --cluster,$(ARGS)),scripts/debian-packages zookeeper)
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks --beside-kafka $(ARGS)
 
 bench-commit: $(COMPILED_READY) ## measure what a request costs beside a broker of another commit (COMMIT=fdef23a)
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks --beside-commit $(COMMIT)

@@ -17,8 +17,10 @@ __all__ = [
     "Endpoint",
     "LeaderAndIsr",
     "ReplicaAssignment",
+    "ReplicaId",
     "SecurityProtocol",
     "TopicPartition",
+    "TransactionMarker",
     "parse_uuid",
     "uuid_text",
 ]
@@ -37,6 +39,13 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class ReplicaId(NamedTuple):
+    """One replica of a partition: that of one broker."""
+
+    tp: TopicPartition
+    broker: int
 
 
 class AppendOrigin(Enum):
@@ -133,6 +142,18 @@ class ReplicaAssignment:
             adding=tuple(r for r in self.adding if r != replica),
             removing=tuple(r for r in self.removing if r != replica),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionMarker:
+    """The end of a producer's transaction, to be written to the partitions it has changed."""
+
+    producer_id: int
+    producer_epoch: int  # Under transaction.version 2 one above that of the transaction's batches.
+    coordinator_epoch: int  # The leader epoch of the coordinator's partition.
+    is_commit: bool  # Otherwise the transaction is aborted.
+    transaction_version: int  # Under which the producer has run the transaction: 0 to 2.
+    partitions: tuple[TopicPartition, ...]
 
 
 def uuid_text(value: uuid.UUID) -> str:

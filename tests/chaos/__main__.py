@@ -1,4 +1,4 @@
-"""``python -m tests.chaos [--runs N] [--seed S] [--cluster kafka|odradek]``: runs a campaign.
+"""``python -m tests.chaos [--transactions] [--runs N] [--seed S] [--cluster …]``: runs a campaign.
 
 Each run is a process of its own with a cluster of its own. The seed deals the faults over all runs,
 so that a campaign has each kind about as often as any other. A run that finds something keeps its
@@ -18,23 +18,38 @@ from random import Random
 from tests.chaos.campaign import CLUSTERS, Plan, available_faults, run
 from tests.chaos.faults import FAULTS, deal
 from tests.chaos.network import why_no_namespaces
+from tests.chaos.outcome import Outcome
+from tests.chaos.transactions import (
+    TRANSACTION_CLIENTS,
+    TRANSACTION_CLUSTERS,
+    TRANSACTION_FAULTS,
+    TransactionPlan,
+    run_transactions,
+)
 
 RUN_LIMIT_S = 1800
 
 
 def main() -> int:
     """Runs the command: 0 clean, 1 if a run found something, 2 if it could not be run."""
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    clusters = TRANSACTION_CLUSTERS if options.transactions else CLUSTERS
+    if options.cluster not in clusters:
+        parser.error(f"--cluster {options.cluster} is for --transactions")
     if options.one:
         return _run_one(options)
-    cluster = CLUSTERS[options.cluster]
+    cluster = clusters[options.cluster]
     if missing := cluster.why_missing():
         print(f"chaos: {missing}")
         return 2
     no_links = why_no_namespaces()
     if no_links:
         print(f"chaos: no link will be cut: {no_links}")
-    names = options.fault or available_faults(cluster, can_cut=not no_links)
+    if options.transactions:
+        names = options.fault or list(TRANSACTION_FAULTS)
+    else:
+        names = options.fault or available_faults(cluster, can_cut=not no_links)
     if options.weak and not options.fault:
         names = [name for name in ("K-16", "pause-leader") if name in names]
     random = Random(options.seed)
@@ -50,6 +65,7 @@ def main() -> int:
             sys.executable, "-m", "tests.chaos", "--one", "--cluster", options.cluster,
             "--seed", str(seed), "--folder", str(folder), "--rate", str(options.rate),
             *(["--weak"] if options.weak else []),
+            *(["--transactions"] if options.transactions else []),
             *(word for name in mine for word in ("--fault", name)),
             *(word for name in options.client for word in ("--client", name)),
         ]  # fmt: skip
@@ -72,15 +88,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--runs", type=int, default=1, help="how many (1)")
     parser.add_argument("--seed", type=int, default=1, help="deals the faults (1)")
-    parser.add_argument("--cluster", choices=sorted(CLUSTERS), default="odradek")
+    parser.add_argument(
+        "--cluster", choices=sorted({*CLUSTERS, *TRANSACTION_CLUSTERS}), default="odradek"
+    )
     parser.add_argument("--faults", type=int, default=6, help="in each run (6)")
-    parser.add_argument("--fault", action="append", default=[], choices=sorted(FAULTS))
-    parser.add_argument("--client", action="append", default=[], choices=("librdkafka", "ours"))
+    parser.add_argument(
+        "--fault", action="append", default=[], choices=sorted({*FAULTS, *TRANSACTION_FAULTS})
+    )
+    parser.add_argument(
+        "--client", action="append", default=[], choices=sorted(TRANSACTION_CLIENTS)
+    )
     parser.add_argument("--rate", type=float, default=50, help="records per second and producer")
     parser.add_argument("--folder", help="where files go (a new one in the temporary folder)")
     parser.add_argument("--keep", action="store_true", help="the files of clean runs, too")
     parser.add_argument(
         "--weak", action="store_true", help="acks=1, unclean elections: a run must lose a record"
+    )
+    parser.add_argument(
+        "--transactions",
+        action="store_true",
+        help="pipelines with transactions, faults of their processes; also on one broker",
     )
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     return parser
@@ -88,6 +115,31 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run_one(options: argparse.Namespace) -> int:
     """One run in this process, with exactly the faults that are named."""
+    outcome = _run_transactions(options) if options.transactions else _run_plain(options)
+    folder = Path(options.folder)
+    print(outcome.report.show())
+    summary = {"anomalies": sorted(outcome.report.names), "outcomes": outcome.report.outcomes}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    if options.weak:
+        return int("lost-write" not in outcome.report.names)
+    return int(bool(outcome.report.illegal))
+
+
+def _run_transactions(options: argparse.Namespace) -> Outcome:
+    clients = options.client or [Random(options.seed).choice(sorted(TRANSACTION_CLIENTS))]
+    plan = TransactionPlan(
+        cluster=options.cluster,
+        seed=options.seed,
+        faults=tuple(options.fault),
+        folder=Path(options.folder).absolute(),
+        clients=clients[0],
+        rate=options.rate,
+    )
+    print(f"chaos: clients: {plan.clients}")
+    return run_transactions(plan)
+
+
+def _run_plain(options: argparse.Namespace) -> Outcome:
     plan = Plan(
         cluster=options.cluster,
         seed=options.seed,
@@ -97,13 +149,7 @@ def _run_one(options: argparse.Namespace) -> int:
         rate=options.rate,
         clients=tuple(options.client) or ("librdkafka", "ours"),
     )
-    outcome = run(plan)
-    print(outcome.report.show())
-    summary = {"anomalies": sorted(outcome.report.names), "outcomes": outcome.report.outcomes}
-    (plan.folder / "summary.json").write_text(json.dumps(summary))
-    if options.weak:
-        return int("lost-write" not in outcome.report.names)
-    return int(bool(outcome.report.illegal))
+    return run(plan)
 
 
 if __name__ == "__main__":

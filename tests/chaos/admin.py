@@ -83,8 +83,10 @@ class Admin:
             return int(node.id) if node is not None else None
         return None
 
-    def create_topic(self, topic: str, partitions: int, limit_s: float = 90) -> None:
-        """Makes a topic of factor 3 and waits until it is whole.
+    def create_topic(
+        self, topic: str, partitions: int, limit_s: float = 90, factor: int = 3
+    ) -> None:
+        """Makes a topic and waits until it is whole.
 
         Raises:
             TimeoutError: It is not.
@@ -93,9 +95,9 @@ class Admin:
         def is_there() -> bool:
             if not self.partitions(topic):
                 with contextlib.suppress(KafkaException):
-                    new = NewTopic(topic, num_partitions=partitions, replication_factor=3)
+                    new = NewTopic(topic, num_partitions=partitions, replication_factor=factor)
                     self._client.create_topics([new], request_timeout=CALL_S)[topic].result()
-            return self.is_whole(topic)
+            return self.is_whole(topic, factor)
 
         if not wait_until(is_there, limit_s, pause_s=1):
             raise TimeoutError(f"topic {topic} is not whole: {self.partitions(topic)}")

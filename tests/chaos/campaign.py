@@ -5,21 +5,23 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.chaos.admin import Admin
-from tests.chaos.checker import ANOMALIES, Report, judge, parse_batches, parse_history
+from tests.chaos.checker import ANOMALIES, judge, parse_batches, parse_history
+from tests.chaos.clients import Client, lines_of
 from tests.chaos.clusters import Cluster, KraftCluster, OdradekCluster
 from tests.chaos.faults import FAULTS, FaultKind, World
 from tests.chaos.network import open_network
 from tests.chaos.nodes import wait_until
+from tests.chaos.outcome import Outcome
 from tests.support.apache_kafka import KAFKA_VERSIONS, find_kafka
 
-__all__ = ["CLUSTERS", "Outcome", "Plan", "available_faults", "run"]
+__all__ = ["CLUSTERS", "Plan", "available_faults", "run"]
 
 CLUSTERS: dict[str, type[Cluster]] = {one.kind: one for one in (KraftCluster, OdradekCluster)}
 
@@ -56,13 +58,6 @@ class Plan:
     clients: tuple[str, ...] = ("librdkafka", "ours")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    report: Report
-    can_cut: bool
-    took_s: float
-
-
 def available_faults(cluster: type[Cluster], *, can_cut: bool) -> list[str]:
     """The faults that can be had here."""
     there = set()
@@ -76,44 +71,13 @@ def available_faults(cluster: type[Cluster], *, can_cut: bool) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Client:
-    """A process of the workload."""
-
-    role: str
-    history: Path
-    process: subprocess.Popen[bytes]
-    errors: Path
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-
-    def wait(self, limit_s: float) -> None:
-        try:
-            self.process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-
-    def events(self) -> Iterator[dict[str, Any]]:
-        """What it has written so far."""
-        if self.history.exists():
-            with self.history.open() as file:
-                for line in file:
-                    if line.endswith("\n"):
-                        yield json.loads(line)
-
-
-@dataclass(slots=True)
 class _Run:
     plan: Plan
     cluster: Cluster
     admin: Admin
     random: Random
     can_cut: bool
-    clients: dict[str, _Client] = field(default_factory=dict)
+    clients: dict[str, Client] = field(default_factory=dict)
     lives: int = 0  # Of the topic that is made anew.
     faults: int = 0
 
@@ -132,7 +96,7 @@ class _Run:
 
     # Clients
 
-    def start_client(self, name: str, role: str, client: str, **settings: Any) -> _Client:
+    def start_client(self, name: str, role: str, client: str, **settings: Any) -> Client:
         folder = self.plan.folder
         history = folder / f"history-{name}.jsonl"
         facts = {
@@ -156,7 +120,7 @@ class _Run:
                 stderr=log,
                 cwd=ROOT,
             )
-        self.clients[name] = _Client(role, history, process, errors)
+        self.clients[name] = Client(role, history, process, errors)
         return self.clients[name]
 
     def start_workload(self) -> None:
@@ -168,7 +132,7 @@ class _Run:
         if not wait_until(self._has_begun, BEGIN_LIMIT_S, pause_s=1):
             raise TimeoutError(f"clients do not get on: see {self.plan.folder}")
 
-    def of_role(self, role: str) -> list[_Client]:
+    def of_role(self, role: str) -> list[Client]:
         return [one for one in self.clients.values() if one.role == role]
 
     def _has_begun(self) -> bool:
@@ -339,7 +303,7 @@ class _Run:
                 )
 
 
-def _note_positions(client: _Client, positions: dict[tuple[str, int], int]) -> None:
+def _note_positions(client: Client, positions: dict[tuple[str, int], int]) -> None:
     for event in client.events():
         if event["event"] == "poll":
             for topic, partition, offset, _ in event["records"]:
@@ -371,7 +335,7 @@ def run(plan: Plan) -> Outcome:
     began = time.monotonic()
     kind = CLUSTERS[plan.cluster]
     plan.folder.mkdir(parents=True, exist_ok=True)
-    if _lines(plan.folder):
+    if lines_of(plan.folder):
         raise FileExistsError(f"{plan.folder} has histories of another run; give an empty folder")
     settings = {"unclean.leader.election.enable": "true" if plan.weak else "false"}
     if plan.weak:
@@ -400,13 +364,5 @@ def run(plan: Plan) -> Outcome:
                     client.process.kill()
                     client.process.wait()
             cluster.stop()
-    report = judge(parse_history(_lines(plan.folder)))
+    report = judge(parse_history(lines_of(plan.folder)))
     return Outcome(report=report, can_cut=network.can_cut, took_s=time.monotonic() - began)
-
-
-def _lines(folder: Path) -> Sequence[str]:
-    lines: list[str] = []
-    for path in sorted(folder.glob("history-*.jsonl")):
-        with path.open() as file:
-            lines += [line for line in file if line.endswith("\n")]
-    return lines

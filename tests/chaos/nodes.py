@@ -50,6 +50,12 @@ class Node:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of this life; that of the last one after its end."""
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
+
     def log(self) -> str:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tests.chaos.campaign import available_faults
-from tests.chaos.clusters import Cluster, KraftCluster, OdradekCluster
+from tests.chaos.clusters import Cluster, KraftCluster, OdradekBroker, OdradekCluster
 from tests.chaos.faults import FAULTS, deal
 from tests.chaos.network import why_no_namespaces
 
@@ -35,14 +35,16 @@ def test_faults_that_cannot_be_had_are_left_out() -> None:
     assert "store-gone" not in with_links
 
 
-def check_campaign(cluster: type[Cluster], folder: Path, *faults: str) -> None:
+def check_campaign(
+    cluster: type[Cluster], folder: Path, *faults: str, options: tuple[str, ...] = ()
+) -> None:
     """Runs these faults; skips with the reason where the cluster cannot be had."""
     reason = cluster.why_missing() or why_no_namespaces()
     if reason:
         pytest.skip(reason)
     command = [
         sys.executable, "-m", "tests.chaos", "--one", "--cluster", cluster.kind, "--seed", "1",
-        "--folder", str(folder), "--rate", "20",
+        "--folder", str(folder), "--rate", "20", *options,
         *(word for name in faults for word in ("--fault", name)),
     ]  # fmt: skip
 
@@ -65,3 +67,11 @@ def test_a_campaign_against_apache_kafka_is_clean(tmp_path: Path) -> None:
 def test_a_campaign_against_odradek_is_clean(tmp_path: Path) -> None:
     """08:K-16, 08:K-20, 15:3: a leader dies, another is cut off; nothing acknowledged is lost."""
     check_campaign(OdradekCluster, tmp_path, "kill-leader", "K-16")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_pipelines_with_transactions_on_one_broker_are_clean(tmp_path: Path) -> None:
+    """15:3, 10:TX-6: a producer is replaced while it sleeps, and the broker dies with another."""
+    options = ("--transactions", "--client", "mixed")
+    check_campaign(OdradekBroker, tmp_path, "replace-producer", "kill-both", options=options)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.chaos.checker import ANOMALIES, MalformedHistoryError, judge, parse_history
 from tests.chaos.good_histories import GROUP, PARTITIONS, TOPIC, Event, good_history, parsed
+from tests.chaos.good_transactions import PLANTED_IN_TRANSACTIONS, good_transactions
 
 CHECKER = Path(__file__).parent / "checker"
 ROOT = Path(__file__).parents[2]
@@ -45,6 +46,15 @@ def test_the_checker_imports_the_standard_library_alone() -> None:
 def test_random_good_histories_are_clean(seed: int, steps: int) -> None:
     """15:3: the checker accuses no cluster that keeps its promises."""
     report = judge(parsed(good_history(Random(seed), steps)))
+
+    assert report.anomalies == ()
+
+
+@given(seed=st.integers(0, 2**32), steps=st.integers(0, 300))
+@settings(max_examples=60)
+def test_random_good_transactions_are_clean(seed: int, steps: int) -> None:
+    """15:3: pipelines that die, are fenced, abort, and are not told."""
+    report = judge(parsed(good_transactions(Random(seed), steps)))
 
     assert report.anomalies == ()
 
@@ -511,8 +521,35 @@ def test_a_planted_anomaly_is_named(name: str, plant: Planting, seed: int) -> No
     assert [fact for fact in facts if fact not in told] == []
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("name", "plant"),
+    PLANTED_IN_TRANSACTIONS,
+    ids=[plant.__name__.removeprefix("plant_") for _, plant in PLANTED_IN_TRANSACTIONS],
+)
+def test_an_anomaly_planted_in_transactions_is_named(name: str, plant: Planting, seed: int) -> None:
+    """15:3, 15:7: likewise, with times."""
+    random = Random(seed)
+    events = good_transactions(random)
+    facts = plant(events, random)
+
+    report = judge(parsed(events))
+
+    assert name in report.names
+    told = "\n".join(str(one) for one in report.illegal if one.name == name)
+    assert [fact for fact in facts if fact not in told] == []
+    assert "t=" in told
+
+
+def test_what_became_of_transactions_is_counted() -> None:
+    report = judge(parsed(good_transactions(Random(1))))
+
+    assert report.transactions["committed"] > report.transactions["aborted"] > 0
+    assert f"transactions: {report.transactions['committed']} committed" in report.show()
+
+
 def test_each_anomaly_is_planted() -> None:
-    assert {name for name, _ in PLANTED} == set(ANOMALIES)
+    assert {name for name, _ in (*PLANTED, *PLANTED_IN_TRANSACTIONS)} == set(ANOMALIES)
 
 
 @pytest.mark.parametrize(
@@ -541,6 +578,18 @@ def test_what_a_run_may_have_is_not_illegal() -> None:
     assert "lost-write" in report.names
     assert report.illegal == ()
     assert "(allowed in this run)" in report.show()
+
+
+def test_what_the_logs_of_a_cluster_explain_is_not_illegal() -> None:
+    """A fault of the cluster that is known does not hide others."""
+    random = Random(2)
+    events = good_transactions(random)
+    dict(PLANTED_IN_TRANSACTIONS)["lost-transaction"](events, random)
+    excuse = {"t": 1, "process": "campaign", "event": "excused", "why": "markers were left out"}
+
+    assert judge(parsed([*events, {**excuse, "names": ["torn-transaction"]}])).illegal
+    names = ["lost-transaction", "lost-result"]
+    assert judge(parsed([*events, {**excuse, "names": names}])).illegal == ()
 
 
 def test_a_deleted_topic_owes_nothing() -> None:

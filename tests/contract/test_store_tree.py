@@ -40,7 +40,9 @@ _EXPECTED = {
     "/config/topics/kept": '{"version":1,"config":{"retention.ms":"1"}}',
     "/controller": '{"version":2,"brokerid":0,"timestamp":"TIME","kraftControllerEpoch":-1}',
     "/controller_epoch": "1",
-    "/feature": '{"version":2,"status":1,"features":{}}',
+    "/feature": (
+        '{"version":2,"status":1,"features":{"transaction.version":{"max_version_level":2}}}'
+    ),
 }
 
 

@@ -27,7 +27,12 @@ from odradek.coordination.zookeeper.servers import parse_connect_string
 from odradek.coordination.zookeeper.store import ZooKeeperStore
 from odradek.errors import ConnectionLost, NoNode, SessionExpired
 from odradek.files import Disk
-from tests.support.zookeeper import ZooKeeperProcess, missing_zookeeper, running_ensemble
+from tests.support.zookeeper import (
+    ZooKeeperProcess,
+    missing_zookeeper,
+    running_ensemble,
+    running_zookeeper,
+)
 from tests.support.zookeeper_proxy import ZooKeeperProxy
 from tests.support.zookeeper_sessions import credentials_of
 
@@ -208,6 +213,42 @@ def test_changes_between_two_links_fire_the_watches(run: Run) -> None:
         }
 
     run(scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_lost", [False, True], ids=["suspended", "lost"])
+def test_a_server_that_lags_behind_is_not_read(zookeeper: ZooKeeperProcess, is_lost: bool) -> None:
+    """15:KAFKA-16667: a session, and the one that replaces it, never read what is older than seen.
+
+    A server that was never written to stands for one that is far behind.
+    """
+    if (why := missing_zookeeper()) is not None:
+        pytest.skip(why)
+
+    async def main(behind: ZooKeeperProcess) -> None:
+        clock = JumpingClock()
+        async with ZooKeeperProxy(zookeeper.port) as proxy:
+            chroot = f"/{uuid4().hex}"
+            async with session(proxy.address + chroot, clock=clock) as store:
+                await store.create("/x", b"written")
+                old_id = store.session.id
+                proxy.server_port = behind.port
+                if is_lost:
+                    clock.jumped_ms += 2 * PATIENT_MS
+                    with pytest.raises(SessionExpired):
+                        await store.get("/x")
+                else:
+                    proxy.cut()
+                tried = proxy.connections
+                await until(lambda: proxy.connections >= tried + 3)
+                assert not store.session.is_connected.is_set()
+                proxy.server_port = zookeeper.port
+                await store.session.is_connected.wait()
+                assert (await store.get("/x"))[0] == b"written"
+                assert (store.session.id != old_id) is is_lost
+
+    with running_zookeeper() as behind:
+        asyncio.run(main(behind))
 
 
 def test_a_write_while_suspended_is_never_sent(run: Run) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from odradek.coordination.zookeeper import wire
 from odradek.errors import DecodeError
+from odradek.security.digest_md5 import DigestMd5, Login
 
 PARSERS: list[Callable[[bytes], object]] = [
     wire.parse_children,
@@ -20,6 +21,7 @@ PARSERS: list[Callable[[bytes], object]] = [
     wire.parse_notification,
     wire.parse_path,
     wire.parse_reply,
+    wire.parse_sasl,
     wire.parse_stat,
 ]
 
@@ -52,3 +54,22 @@ def test_any_bytes_give_a_value_or_a_decode_error(
 ) -> None:
     with contextlib.suppress(DecodeError):
         parse(data)
+
+
+CHALLENGE = b'realm="r",nonce="n",qop="auth",charset=utf-8,algorithm=md5-sess'
+
+
+@settings(max_examples=300)
+@given(
+    token=st.one_of(
+        st.binary(max_size=100),
+        st.tuples(st.integers(0, len(CHALLENGE)), st.binary(max_size=3)).map(
+            lambda edit: CHALLENGE[: edit[0]] + edit[1] + CHALLENGE[edit[0] + len(edit[1]) :]
+        ),
+    )
+)
+def test_any_challenge_gives_an_answer_or_a_decode_error(token: bytes) -> None:
+    digest = DigestMd5(Login("kafka", "secret"), "zookeeper/zk-sasl-md5", "nonce")
+    with contextlib.suppress(DecodeError):
+        digest.respond(token)
+    assert not digest.is_proven_by(token)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.aio import Admin
+from odradek.aio import Admin, Producer
 from odradek.broker.config import load_broker_settings
 from odradek.client.admin import NewTopic
 from odradek.coordination.paths import PRODUCER_ID_BLOCK, broker_path, partition_state_path
@@ -17,6 +17,10 @@ from odradek.errors import ConfigError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.outbound import OutboundConnection
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 from odradek.protocol.messages.alter_partition import (
     AlterPartitionBrokerState,
     AlterPartitionPartition,
@@ -32,6 +36,13 @@ from odradek.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
+)
+from odradek.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ReplicaState,
 )
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.init_producer_id import (
@@ -240,6 +251,86 @@ def test_shutdown_requests_are_checked() -> None:
     asyncio.run(scenario())
 
 
+def test_producer_ids_are_for_registered_brokers() -> None:
+    async def scenario() -> None:
+        async with cluster_with_topic() as cluster, stored(cluster) as store:
+            epoch = await store.broker_epoch(1)
+            for target, asker, asker_epoch, error in (
+                (0, 1, epoch - 1, ErrorCode.STALE_BROKER_EPOCH),
+                (0, 9, epoch, ErrorCode.STALE_BROKER_EPOCH),
+                (2, 1, epoch, ErrorCode.NOT_CONTROLLER),
+            ):
+                async with connected(cluster.bootstrap_server(target)) as connection:
+                    request = AllocateProducerIdsRequest(broker_id=asker, broker_epoch=asker_epoch)
+                    answer = await connection.request(ApiKey.ALLOCATE_PRODUCER_IDS, request, 0)
+                    assert isinstance(answer, AllocateProducerIdsResponse)
+                    assert (answer.error_code, answer.producer_id_len) == (error, 0)
+
+    asyncio.run(scenario())
+
+
+async def fetched(
+    connection: OutboundConnection, version: int, topic_id: bytes, replica_id: int
+) -> tuple[int, bool]:
+    """The error, and whether there are records."""
+    row = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    is_by_id, has_state = version >= 13, version >= 15
+    named = FetchTopic(topic="t", partitions=[row])
+    request = FetchRequest(
+        replica_id=-1 if has_state else replica_id,
+        replica_state=ReplicaState(replica_id=replica_id) if has_state else ReplicaState(),
+        max_wait_ms=0,
+        topics=[FetchTopic(topic_id=topic_id, partitions=[row]) if is_by_id else named],
+    )
+    answer = await connection.request(ApiKey.FETCH, request, version)
+    assert isinstance(answer, FetchResponse)
+    assert answer.error_code == ErrorCode.NONE
+    [topic] = answer.responses
+    [found] = topic.partitions
+    return found.error_code, bool(found.records)
+
+
+@pytest.mark.parametrize("version", [11, 13, 17])
+def test_a_fetch_of_a_broker_that_is_no_replica(version: int) -> None:
+    """15:KAFKA-5758: it gets no records, and is not taken for a follower; consumers go on."""
+
+    async def scenario() -> None:
+        async with AsyncEmbeddedCluster(2) as cluster, stored(cluster) as store:
+            async with admin_of(cluster.bootstrap_servers) as admin:
+                await admin.create_topics([NewTopic(name="t", assignments={0: [1]})])
+            await led_by(cluster, 1, 1)
+            async with Producer({"bootstrap.servers": cluster.bootstrap_server(1)}) as producer:
+                await (await producer.send("t", b"x", partition=0))
+            topic_id, state = await topic_id_of(cluster), await store.partition()
+            async with connected(cluster.bootstrap_server(1)) as connection:
+                for foreign in (0, 7, (1 << 31) - 1):
+                    found = await fetched(connection, version, topic_id, foreign)
+                    assert found == (ErrorCode.NONE, False)
+                assert await fetched(connection, version, topic_id, -1) == (ErrorCode.NONE, True)
+            assert await store.partition() == state
+
+    asyncio.run(scenario())
+
+
+def test_a_follower_serves_no_consumer_by_default() -> None:
+    """08:F-5, without a `replica.selector.class`: the leader alone serves clients."""
+
+    async def scenario() -> None:
+        async with cluster_with_topic() as cluster:
+            async with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+                await (await producer.send("t", b"x", partition=0))
+            topic_id = await topic_id_of(cluster)
+            for broker_id, expected in (
+                (0, (ErrorCode.NOT_LEADER_OR_FOLLOWER, False)),
+                (1, (ErrorCode.NONE, True)),
+                (2, (ErrorCode.NOT_LEADER_OR_FOLLOWER, False)),
+            ):
+                async with connected(cluster.bootstrap_server(broker_id)) as connection:
+                    assert await fetched(connection, 13, topic_id, -1) == expected
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("protocol", ["2.8", "3.9"], ids=["from the store", "by request"])
 def test_each_broker_hands_out_producer_ids_of_its_own(protocol: str) -> None:
     """11 section 11: by AllocateProducerIds from 3.0 on; the block in the store names its owner."""
@@ -351,4 +442,5 @@ def test_brokers_speak_tls_with_each_other(tmp_path: Path) -> None:
 def test_an_unknown_protocol_version_is_refused_by_name(version: str) -> None:
     with pytest.raises(ConfigError, match=r"inter\.broker\.protocol\.version") as refusal:
         load_broker_settings(None, {"inter.broker.protocol.version": version}, {})
+    assert "must be one of" in str(refusal.value)
     assert "3.9" in str(refusal.value)

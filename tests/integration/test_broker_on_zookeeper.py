@@ -265,6 +265,27 @@ def test_an_id_is_drawn_and_kept(connect: str, tmp_path: Path) -> None:
     assert "broker.id=1001" in (tmp_path / "a" / "meta.properties").read_text()
 
 
+def test_an_upgrade_of_the_protocol_version(connect: str, tmp_path: Path) -> None:
+    """11 section 11: nodes have the form of the oldest release until the operator raises it."""
+
+    async def main(version: str) -> tuple[Any, Any]:
+        broker = broker_of(connect, tmp_path, broker_id="0", inter_broker_protocol_version=version)
+        await broker.start()
+        try:
+            config = ZooKeeperConfig(ensemble=parse_connect_string(connect))
+            async with open_store(config, clock=SystemClock(), random=Random(1)) as store:
+                nodes = [await store.get(path) for path in ("/brokers/ids/0", "/feature")]
+        finally:
+            await broker.stop()
+        registration, features = (json.loads(data or b"null") for data, _ in nodes)
+        return (registration["version"], registration.get("features")), features
+
+    old, first, new = (asyncio.run(main(version)) for version in ("2.6", "2.8", "3.9"))
+    assert old == ((4, None), {"version": 1, "status": 0, "features": {}})
+    assert first == ((5, {}), {"version": 1, "status": 1, "features": {}})
+    assert new == ((5, {}), {"version": 2, "status": 1, "features": {}})
+
+
 def test_a_taken_id_is_refused(connect: str, tmp_path: Path) -> None:
     async def main() -> Exception:
         first = broker_of(connect, tmp_path / "a", broker_id="3")

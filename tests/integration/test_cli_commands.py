@@ -283,6 +283,23 @@ def _check_plans(odradek: Commands, here: int, directory: Path) -> None:
     assert json.loads(before.read_text()) == planned.json
     done = odradek.ok("reassign", "execute", plan, "--wait", "--rollback", before)
     assert done.rows == [["r-a", str(n), str(here), "complete"] for n in range(2)]
+    throttled = odradek.ok("reassign", "execute", plan, "--throttle", 7_000, "--json")
+    assert [row["state"] for row in throttled.json] == ["complete"] * 2
+    for kind, name, value in (("topic", "r-a", f"0:{here},1:{here}"), ("broker", here, "7000")):
+        eventually(
+            lambda kind=kind, name=name: odradek.ok("configs", "describe", kind, name),  # type: ignore[misc]  # a default
+            lambda shown, value=value: value in shown.out,  # type: ignore[misc]
+        )
+    kept = odradek.ok("reassign", "verify", plan, "--preserve-throttles")
+    assert "throttles" not in kept.out
+    ended = odradek.ok("reassign", "verify", plan)
+    assert ended.lines[-1] == f"throttles removed from topic 'r-a', broker '{here}'"
+    eventually(
+        lambda: odradek.ok("configs", "describe", "topic", "r-a"),
+        lambda shown: "throttled" not in shown.out,
+    )
+    for name in ("--throttle", "--replica-alter-log-dirs-throttle"):
+        assert "is not a positive" in odradek("reassign", "execute", plan, name, "0").err
     verified = odradek.ok("reassign", "verify", plan, "--json")
     assert [row["state"] for row in verified.json] == ["complete"] * 2
     assert odradek.ok("reassign", "list").out == ""

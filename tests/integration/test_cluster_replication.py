@@ -13,11 +13,27 @@ from typing import Any
 import pytest
 
 from odradek.aio import Admin, Consumer, Producer
+from odradek.broker.peers.control_channel import WireChannel
 from odradek.broker.peers.leader_endpoint import WireEndpoint
-from odradek.client.admin import NewTopic
+from odradek.client.admin import (
+    ConfigOperation,
+    ConfigResource,
+    ConfigResourceType,
+    ElectionType,
+    NewTopic,
+)
 from odradek.client.cluster import PartitionView
 from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.model import TopicPartition
+from odradek.network.outbound import OutboundConnection
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from odradek.records.batch import iter_headers
 from odradek.replication.following.leader_endpoint import FetchAnswer, FetchQuestion
 from odradek.testing import AsyncEmbeddedCluster
@@ -78,6 +94,16 @@ async def in_sync(cluster: AsyncEmbeddedCluster, told: int, *members: int) -> Pa
 
     await until(is_so)
     return found[0]
+
+
+async def led_by(cluster: AsyncEmbeddedCluster, told: int, leader: int) -> None:
+    """Waits until a broker shows this leader."""
+
+    async def is_so() -> bool:
+        seen = await view(cluster, told)
+        return seen is not None and seen.leader == leader
+
+    await until(is_so)
 
 
 def producer_of(cluster: AsyncEmbeddedCluster, **settings: Any) -> Producer:
@@ -290,6 +316,52 @@ def test_a_follower_with_an_empty_disk(tmp_path: Path) -> None:
     assert stored(tmp_path, 1) == stored(tmp_path, 2)
 
 
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_a_throttled_replica_is_copied_when_the_limit_is_lifted(tmp_path: Path, side: str) -> None:
+    """05 section 4: none of it, or a part, is copied until then; replicas in sync go on."""
+    named = {f"{side}.replication.throttled.replicas": "*" if side == "leader" else "0:2"}
+    rate = f"{side}.replication.throttled.rate"
+
+    async def scenario() -> None:
+        limits: dict[str, Any] = {
+            "replica.fetch.max.bytes": "20000",
+            "replica.fetch.backoff.ms": "100",
+            rate: "1",
+        }
+        async with (
+            running(tmp_path, **limits) as cluster,
+            Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin,
+        ):
+            await create(cluster, 0, 1, **named)
+            await in_sync(cluster, 0, 0, 1)
+            async with producer_of(cluster) as producer:
+                for _ in range(10):  # One by one: each is a batch.
+                    await send(producer, bytes(10_000))
+                await admin.alter_partition_reassignments({T0: [0, 1, 2]})
+
+                async def has_begun() -> bool:
+                    directories = (await admin.describe_log_dirs([2], partitions=[T0]))[2]
+                    assert not isinstance(directories, ApiError), directories
+                    [directory] = directories.values()
+                    assert not isinstance(directory, ApiError), directory
+                    return T0 in directory.replicas and directory.replicas[T0].size > 0
+
+                if side == "leader":  # Its rate is above the limit by the copies that go to 1.
+                    assert await admin.list_partition_reassignments()
+                else:
+                    await until(has_begun)
+                await send(producer, b"in sync")
+                assert set((await in_sync(cluster, 0, 0, 1)).isr) == {0, 1}
+                assert await admin.list_partition_reassignments()
+                every = ConfigResource(ConfigResourceType.BROKER, "")
+                lift = {every: [ConfigOperation.set(rate, str(1 << 40))]}
+                assert await admin.incremental_alter_configs(lift) == {every: None}
+                await in_sync(cluster, 0, 0, 1, 2)
+                await send(producer, b"all in sync")
+
+    asyncio.run(scenario())
+
+
 def test_deleted_records_are_deleted_on_all_replicas(tmp_path: Path) -> None:
     """05 section 8.1: DeleteRecords is answered when every live replica has raised its start."""
 
@@ -324,6 +396,76 @@ def test_versions_between_brokers(tmp_path: Path, version: str) -> None:
                 await cluster.start(0)
                 await in_sync(cluster, 1, 0, 1, 2)
             assert await read(cluster, 21) == [b"%d" % n for n in range(21)]
+
+    asyncio.run(scenario())
+    assert stored(tmp_path, 0) == stored(tmp_path, 1) == stored(tmp_path, 2)
+
+
+@contextlib.contextmanager
+def held_orders(broker_id: int, gate: asyncio.Event) -> Iterator[None]:
+    """Keeps the controller's requests from one broker while the gate is closed."""
+    send = WireChannel.send
+
+    async def send_through_gate(self: WireChannel, request: ControlRequest) -> ControlResponse:
+        if self._connection.broker_id == broker_id:
+            await gate.wait()
+        return await send(self, request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WireChannel, "send", send_through_gate)
+        yield
+
+
+def test_a_leader_that_does_not_hear_of_its_successor(tmp_path: Path) -> None:
+    """08:K-19, on a store: cut off from the controller it acknowledges nothing, and then cuts."""
+
+    async def produce_to(server: str) -> int:
+        """The error of a produce with acks=all."""
+        row = PartitionProduceData(index=0, records=batch(1, value=b"void"))
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=2_000,  # Longer than a follower may lag.
+            topic_data=[TopicProduceData(name="t", partition_data=[row])],
+        )
+        host, _, port = server.rpartition(":")
+        connection = await OutboundConnection.open(host, int(port))
+        try:
+            answer = await connection.request(ApiKey.PRODUCE, request, 8)
+        finally:
+            connection.close()
+        assert isinstance(answer, ProduceResponse)
+        code: int = answer.responses[0].partition_responses[0].error_code
+        return code
+
+    async def scenario() -> None:
+        gate = asyncio.Event()
+        gate.set()
+        with held_orders(1, gate):
+            async with running(tmp_path) as cluster:
+                await create(cluster, 2, 1, 0)
+                async with Admin({"bootstrap.servers": cluster.bootstrap_server(0)}) as admin:
+                    await admin.alter_partition_reassignments({T0: [1, 2, 0]})
+                    await admin.elect_leaders(ElectionType.PREFERRED, [T0])
+                    await led_by(cluster, 1, 1)
+                    await led_by(cluster, 0, 1)
+                    async with producer_of(cluster) as producer:
+                        await send(producer, b"a")
+                    gate.clear()
+                    await admin.alter_partition_reassignments({T0: [2, 1, 0]})
+                    await admin.elect_leaders(ElectionType.PREFERRED, [T0])
+                await led_by(cluster, 0, 2)
+                stale = await view(cluster, 1)
+                assert stale is not None
+                assert stale.leader == 1
+                error = await produce_to(cluster.bootstrap_server(1))
+                assert error == ErrorCode.REQUEST_TIMED_OUT
+                settings = {"bootstrap.servers": cluster.bootstrap_server(0), "acks": "all"}
+                async with Producer(settings) as producer:
+                    await send(producer, b"b")
+                gate.set()
+                await led_by(cluster, 1, 2)
+                await in_sync(cluster, 2, 0, 1, 2)
+                assert await read(cluster, 2) == [b"a", b"b"]
 
     asyncio.run(scenario())
     assert stored(tmp_path, 0) == stored(tmp_path, 1) == stored(tmp_path, 2)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,16 @@ from odradek.errors import ApiError, DisconnectedError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.outbound import OutboundConnection
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from odradek.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from odradek.protocol.messages.alter_partition import AlterPartitionRequest
+from odradek.protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from odradek.protocol.messages.stop_replica import StopReplicaRequest
 from odradek.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from odradek.protocol.schema import Message
 from odradek.testing import AsyncEmbeddedCluster, EmbeddedCluster
 
 pytestmark = pytest.mark.slow
@@ -46,6 +52,23 @@ async def connected(server: str) -> AsyncIterator[OutboundConnection]:
         yield connection
     finally:
         connection.close()
+
+
+def controls(**fields: Any) -> list[tuple[ApiKey, Message, int]]:
+    """A request of each kind that a controller sends."""
+    return [
+        (ApiKey.LEADER_AND_ISR, LeaderAndIsrRequest(**fields), 7),
+        (ApiKey.STOP_REPLICA, StopReplicaRequest(**fields), 4),
+        (ApiKey.UPDATE_METADATA, UpdateMetadataRequest(**fields), 8),
+    ]
+
+
+async def error_of(server: str, key: ApiKey, request: Message, version: int) -> int:
+    """The error that answers a request as a whole."""
+    async with connected(server) as connection:
+        answer: Any = await connection.request(key, request, version)
+    code: int = answer.error_code
+    return code
 
 
 async def partitions(cluster: AsyncEmbeddedCluster, broker_id: int) -> list[PartitionView]:
@@ -120,15 +143,9 @@ def test_a_deposed_controller_is_refused() -> None:
                     return controller is not None and controller.id in (1, 2)
 
             await until(elected)
-            async with connected(cluster.bootstrap_server(2)) as connection:
-                stale = LeaderAndIsrRequest(controller_id=0, controller_epoch=1)
-                answer = await connection.request(ApiKey.LEADER_AND_ISR, stale, 7)
-                assert isinstance(answer, LeaderAndIsrResponse)
-                assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
-                update = UpdateMetadataRequest(controller_id=0, controller_epoch=1)
-                told = await connection.request(ApiKey.UPDATE_METADATA, update, 8)
-                assert isinstance(told, UpdateMetadataResponse)
-                assert told.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+            for key, request, version in controls(controller_id=0, controller_epoch=1):
+                error = await error_of(cluster.bootstrap_server(2), key, request, version)
+                assert error == ErrorCode.STALE_CONTROLLER_EPOCH, key
 
     asyncio.run(scenario())
 
@@ -137,14 +154,15 @@ def test_a_request_for_a_former_life_of_a_broker_is_refused() -> None:
     """15:KAFKA-7165: a broker epoch before its last registration."""
 
     async def scenario() -> None:
-        async with (
-            AsyncEmbeddedCluster(brokers=2) as cluster,
-            connected(cluster.bootstrap_server(1)) as connection,
-        ):
-            stale = UpdateMetadataRequest(controller_id=0, controller_epoch=1, broker_epoch=0)
-            told = await connection.request(ApiKey.UPDATE_METADATA, stale, 8)
-            assert isinstance(told, UpdateMetadataResponse)
-            assert told.error_code == ErrorCode.STALE_BROKER_EPOCH
+        async with AsyncEmbeddedCluster(brokers=2) as cluster:
+            async with admin_of(cluster.bootstrap_servers) as admin:
+                await admin.create_topics([NewTopic(name="t", assignments={0: [1, 0]})])
+            await led_by(cluster, 1, 1)
+            stale = controls(controller_id=0, controller_epoch=1, broker_epoch=0)
+            for key, request, version in stale:
+                error = await error_of(cluster.bootstrap_server(1), key, request, version)
+                assert error == ErrorCode.STALE_BROKER_EPOCH, key
+            await led_by(cluster, 1, 1)
 
     asyncio.run(scenario())
 
@@ -184,12 +202,18 @@ def test_clients_cannot_play_the_controller() -> None:
         }
         async with AsyncEmbeddedCluster(brokers=2, settings=settings) as cluster:
             internal, clients = cluster.listeners(1).split(",")
-            request = UpdateMetadataRequest(controller_id=7, controller_epoch=99)
-            async with connected(clients.removeprefix("CLIENTS://")) as connection:
-                assert not connection.versions(ApiKey.UPDATE_METADATA)
-                refused = await connection.request(ApiKey.UPDATE_METADATA, request, 8)
-                assert isinstance(refused, UpdateMetadataResponse)
-                assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            address = clients.removeprefix("CLIENTS://")
+            requests: list[tuple[ApiKey, Message, int]] = [
+                *controls(controller_id=7, controller_epoch=99),
+                (ApiKey.ALTER_PARTITION, AlterPartitionRequest(broker_id=0), 3),
+                (ApiKey.CONTROLLED_SHUTDOWN, ControlledShutdownRequest(broker_id=0), 3),
+                (ApiKey.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest(broker_id=0), 0),
+            ]
+            for key, request, version in requests:
+                async with connected(address) as connection:
+                    assert not connection.versions(key)
+                error = await error_of(address, key, request, version)
+                assert error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED, key
             async with connected(internal.removeprefix("INTERNAL://")) as connection:
                 assert connection.version_for(ApiKey.UPDATE_METADATA) == 8
 

@@ -30,6 +30,10 @@ from odradek.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from odradek.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -156,6 +160,7 @@ def world(broker: MeasuredBroker) -> World:
         topic_ids=ids,
         partition_count=PARTITIONS,
         groups=tuple(f"group-{number}" for number in range(20)),
+        transactional_ids=tuple(f"id-{number}" for number in range(20)),
         records=batch(),
     )
     with RawConnection(broker.port) as client:
@@ -166,6 +171,20 @@ def world(broker: MeasuredBroker) -> World:
             assert isinstance(found, FindCoordinatorResponse)
             if all(row.error_code == ErrorCode.NONE for row in found.coordinators):
                 break
+        for transactional_id in made.transactional_ids:
+            begin = InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=60_000
+            )
+            while True:  # Until the coordinator of transactions has its topic.
+                client.call(
+                    ApiKey.FIND_COORDINATOR,
+                    4,
+                    FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]),
+                )
+                begun = client.call(ApiKey.INIT_PRODUCER_ID, 4, begin)
+                assert isinstance(begun, InitProducerIdResponse)
+                if begun.error_code == ErrorCode.NONE:
+                    break
     for api_key in HANDLERS:
         ask(broker, api_key, hostile(api_key, Shape.EMPTY, made))
     return made
@@ -215,6 +234,7 @@ def replace_topics(world: World, topics: tuple[str, ...]) -> World:
         topic_ids={name: world.topic_ids.get(name, bytes(16)) for name in topics},
         partition_count=world.partition_count,
         groups=world.groups,
+        transactional_ids=world.transactional_ids,
         records=world.records,
     )
 

@@ -261,12 +261,8 @@ def stream_rows(
     return read, sorted(rows, key=lambda row: row[2:5])
 
 
-def test_the_same_rows_of_transactions(
-    spark: SparkSession, bootstrap: str, request: pytest.FixtureRequest
-) -> None:
+def test_the_same_rows_of_transactions(spark: SparkSession, bootstrap: str) -> None:
     """12:SP-31, 12:SP-36: markers are no rows; what was aborted is one only if asked for."""
-    if request.node.callspec.params["bootstrap"] == "odradek":
-        pytest.skip("this broker has no transactions yet")
     topic = "beside-transactions"
     create(bootstrap, topic)
     fill_transactions(bootstrap, topic)
@@ -295,12 +291,8 @@ def test_the_same_rows_of_transactions(
         assert ours[case] == theirs[case], case
 
 
-def test_the_same_rows_beside_an_open_transaction(
-    spark: SparkSession, bootstrap: str, request: pytest.FixtureRequest
-) -> None:
+def test_the_same_rows_beside_an_open_transaction(spark: SparkSession, bootstrap: str) -> None:
     """12:SP-31: rows end where the first one that is undecided begins, and go on when it ends."""
-    if request.node.callspec.params["bootstrap"] == "odradek":
-        pytest.skip("this broker has no transactions yet")
     topic = "beside-open"
     create(bootstrap, topic)
     plain_producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})

@@ -34,6 +34,7 @@ from odradek.replication.following.leader_endpoint import (
     PartitionAnswer,
 )
 from odradek.replication.following.replica_fetchers import FollowingConfig, ReplicaFetchers
+from odradek.replication.throttles import ReplicationThrottle
 from odradek.storage.log.config import LogConfig
 from tests.support.replicas import ReplicaFixture, hosted, state_of
 
@@ -250,6 +251,11 @@ class FollowerPair:
         self.endpoints: dict[tuple[int, int], LocalEndpoint] = {}
         self.moved: list[TopicPartition] = []
         self.fetcher_count = fetcher_count
+        # The replicas that each topic names in its throttles, and the throttle of the follower.
+        self.throttled: dict[str, tuple[str, ...]] = {}
+        self.throttle = ReplicationThrottle(
+            FOLLOWER_ID, lambda topic: self.throttled.get(topic, ()), self.follower.clock
+        )
         self._use_fetchers()
 
     def _use_fetchers(self) -> None:
@@ -264,6 +270,7 @@ class FollowerPair:
             clock=follower.clock,
             stats=follower.stats,
             on_moved=self.moved.append,
+            throttle=self.throttle,
         )
         follower.replicas.fetchers = self.fetchers
 

@@ -38,8 +38,11 @@ class World:
     topic_ids: dict[str, bytes]
     partition_count: int
     groups: tuple[str, ...]
+    # Transactional ids, initialised in this order on a fresh broker: the first one has the producer
+    # id 0.
+    transactional_ids: tuple[str, ...] = ()
     # Batches of records for one partition.
-    records: bytes
+    records: bytes = b""
 
 
 # By field, and where that is not enough by message and field.
@@ -68,10 +71,15 @@ _INTEGERS = {
     "session_timeout_ms": 10_000,
     "timeout_ms": 5_000,
     "timestamp": 1,
+    "transaction_timeout_ms": 60_000,
     "response_partition_limit": 2_000,
 }
 _TOPIC_FIELDS = frozenset({"topic", "name", "topic_name", "topic_names", "resource_name"})
 _GROUP_FIELDS = frozenset({"group_id", "groups", "groups_names", "coordinator_keys"})
+_TRANSACTION_FIELDS = frozenset(
+    {"transactional_id", "transactional_ids", "v3_and_below_transactional_id"}
+)
+_PRODUCER_FIELDS = frozenset({"producer_id", "v3_and_below_producer_id"})
 _PARTITION_FIELDS = frozenset(
     {"partition", "partition_index", "index", "partitions", "partition_indexes"}
 )
@@ -157,6 +165,8 @@ class RequestBuilder:
             return self._topic_id(number) if name == "topic_id" else bytes(16)
         if name in _PARTITION_FIELDS:
             return number
+        if name in _PRODUCER_FIELDS and self._world.transactional_ids:
+            return number % len(self._world.transactional_ids)
         if name == "resource_types":
             return 2
         if name in _INTEGERS:
@@ -170,7 +180,9 @@ class RequestBuilder:
         if self._shape is Shape.LONG and name not in ("entity_type", "protocol_type"):
             # As long as a string can be, and different from the others in its last characters.
             return f"{'x' * (MAX_STRING_BYTES - 8)}{number:08d}"
-        if name in ("transactional_id", "group_instance_id", "cluster_id", "cursor"):
+        if name in ("group_instance_id", "cluster_id", "cursor") or (
+            name == "transactional_id" and self._version in field.nullable
+        ):
             return None if self._version in field.nullable else ""
         if name == "member_id":
             return ""
@@ -179,6 +191,8 @@ class RequestBuilder:
         known: tuple[str, ...] = ()
         if name in _GROUP_FIELDS:
             known = self._world.groups
+        elif name in _TRANSACTION_FIELDS:
+            known = self._world.transactional_ids
         elif name in _TOPIC_FIELDS:
             known = self._world.topics
         if known and self._shape is not Shape.UNKNOWN:

@@ -138,7 +138,7 @@ def running_odradek(
     """Runs a broker on free loopback ports until the block ends; checks that it ends in order.
 
     Args:
-        data_dir: gets ``logs`` and ``broker.log``.
+        data_dir: gets ``broker.log``, and ``logs`` unless the settings name ``log.dirs``.
         settings: entries as of ``server.properties``.
         advertise: other version ranges to tell clients than the real ones, by the name in
             `ApiKey`: ``{"PRODUCE": "3-12"}``.
@@ -152,7 +152,8 @@ def running_odradek(
         command[-1] = "tests.support.run_broker"
         command += [f"{api}={versions}" for api, versions in advertise.items()]
     command += ["serve", "--listen", f"127.0.0.1:{port}"]
-    command += ["--data", str(data_dir / "logs")]
+    if "log.dirs" not in overrides:
+        command += ["--data", str(data_dir / "logs")]
     command += [word for key, value in overrides.items() for word in ("--set", f"{key}={value}")]
     out_path, log_path = data_dir / "broker.out", data_dir / "broker.log"
     with out_path.open("wb") as out, log_path.open("wb") as log:

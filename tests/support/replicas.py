@@ -193,6 +193,10 @@ class ReplicaFixture:
             ),
         )
 
+    def isr_shrinks(self) -> list[tuple[Partition, IsrChange]]:
+        """The changes that the periodic check proposes now."""
+        return [found for found in self.replicas.propose_isr_shrinks() if found is not None]
+
     def lead(self, partition: TopicPartition, **fields: Any) -> Partition:
         assert self.apply(hosted(state_of(partition, **fields)))[partition] is ErrorCode.NONE
         return self.replicas.find_partition(partition)

@@ -10,7 +10,11 @@ from odradek.errors import ErrorCode
 from odradek.network import CloseConnectionResponse, NoOpResponse, Request, Response, SendResponse
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 from odradek.protocol.envelope import encode_response, parse_request
-from odradek.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from odradek.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -64,6 +68,8 @@ class ScriptedBroker:
         self.script: dict[ApiKey, deque[Answer]] = defaultdict(deque)
         self.requests: list[tuple[ApiKey, int, Any]] = []
         self.versions: dict[ApiKey, tuple[int, int]] = {}
+        # The finalized levels of the cluster's features.
+        self.features: dict[str, int] = {}
         self.slow: set[ApiKey] = set()
         self.held: list[Request] = []
         self.server: Server | None = None
@@ -118,7 +124,12 @@ class ScriptedBroker:
                 for first, last in [
                     self.versions.get(key, (support.parsed.first, support.parsed.last))
                 ]
-            ]
+            ],
+            finalized_features_epoch=len(self.features),
+            finalized_features=[
+                FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+                for name, level in self.features.items()
+            ],
         )
 
     def metadata(self, request: MetadataRequest) -> MetadataResponse:

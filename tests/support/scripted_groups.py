@@ -78,10 +78,10 @@ def ends(start: int, end: int) -> Callable[[ListOffsetsRequest], ListOffsetsResp
     return answer
 
 
-def coordinator_is(error_code: int = 0) -> FindCoordinatorResponse:
+def coordinator_is(error_code: int = 0, *, node_id: int = 0) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(
         coordinators=[
-            Coordinator(key="g", node_id=0, host="127.0.0.1", port=0, error_code=error_code)
+            Coordinator(key="g", node_id=node_id, host="127.0.0.1", port=0, error_code=error_code)
         ]
     )
 

@@ -93,8 +93,10 @@ class ZooKeeperProxy:
             pass
         finally:
             self._writers -= both
+            # Both before the first wait, which a cancellation may end.
             for each in both:
                 each.transport.abort()
+            for each in both:
                 with contextlib.suppress(OSError):
                     await each.wait_closed()
 

@@ -26,21 +26,13 @@ from odradek.broker.config import BrokerSettings
 from odradek.broker.dispatch import StartGate
 from odradek.broker.hand_over import hand_over
 from odradek.broker.parts.base import Base
-from odradek.broker.parts.following import following
-from odradek.broker.parts.metadata import build_controller, follow_metadata, open_metadata
-from odradek.broker.parts.network import (
-    Network,
-    build_context,
-    build_poller,
-    serve_requests,
-)
+from odradek.broker.parts.cluster import cluster_parts
+from odradek.broker.parts.metadata import follow_metadata, open_metadata
+from odradek.broker.parts.network import Network, build_poller, serve_requests
 from odradek.broker.parts.observability import serve_commands, serve_observability
-from odradek.broker.parts.peers import build_link, build_peers, build_services
-from odradek.broker.parts.replication import build_isr_updates
 from odradek.broker.parts.state import build_state
 from odradek.broker.parts.storage import STORAGE_THREADS, loaded, raise_open_file_limit
 from odradek.broker.periodic import start_periodic_work
-from odradek.broker.re_election import re_elect_controller
 from odradek.broker.settings.settings_changes import SettingsChanges
 from odradek.broker.surroundings import Surroundings
 from odradek.metrics import MetricRegistry
@@ -129,7 +121,7 @@ class Broker:
             open_metadata(
                 base,
                 executor,
-                controlled_shutdown=lambda *which: self._link.controlled_shutdown(*which),
+                controlled_shutdown=lambda *which: self._cluster.link.controlled_shutdown(*which),
                 image=lambda: self._state.cache.image,
             )
         )
@@ -164,29 +156,19 @@ class Broker:
 
         # 4. The listeners, once all parts that requests use exist.
         base = replace(base, settings=state.changes.current)  # As the cluster has them.
-        replicas, waiter = state.replication.replicas, state.replication.waiter
-        isr_updates = build_isr_updates(base, replicas, port, tasks)
-        peers = build(build_peers(base, state))
-        followed = await enter(following(base, state, peers, port, tasks))
-        self._controller = controller = build_controller(base, engine, state, peers)
-        controller.on_deletion_step = waiter.notify
-        services = build_services(controller, port)
-        self._link = build_link(base, state, controller, services, peers, port, tasks)
-        context = build_context(base, engine, state, controller, services, self._link, tasks)
-        self._network = network = await enter(serve_requests(base, context, self._gate, poller))
+        replicas = state.replication.replicas
+        self._cluster = cluster = await enter(cluster_parts(base, engine, state, tasks))
+        self._controller = controller = cluster.controller
+        self._network = network = await enter(
+            serve_requests(base, cluster.context, self._gate, poller)
+        )
         replicas.use_answers(network.server.after_answers)
         port.on_session_lost = replicas.suspend_leaders
 
         # 5. The cluster.
         await port.register(network.registration())
         network.on_endpoints = lambda: tasks.spawn(port.update_registration(network.registration()))
-
-        def apply(before: BrokerSettings, after: BrokerSettings) -> None:
-            network.apply(before, after)
-            followed.apply(after)
-
-        state.changes.on_broker_settings = apply
-        apply(base.settings, state.changes.current)  # Changed meanwhile.
+        cluster.follow_settings(state.changes, network, base.settings)
         await enter(controller)
         state.changes.on_unclean_enabled = controller.enable_unclean_election
 
@@ -194,13 +176,8 @@ class Broker:
         await state.replication.first_publish.wait()
         await controller.told_own_broker()
         self._gate.open()
-        start_periodic_work(base.settings, state, isr_updates, tasks)
-        commands = {
-            "re-elect-controller": lambda: re_elect_controller(
-                controller, state.cache, waiter, clock=around.clock
-            )
-        }
-        await enter(serve_commands(base, commands))
+        start_periodic_work(base.settings, state, cluster.isr_updates, tasks)
+        await enter(serve_commands(base, controller, state))
         self._stack.push_async_callback(self._hand_over)
         self._unhealthy = None
 

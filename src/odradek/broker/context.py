@@ -1,6 +1,6 @@
 """The parts of a broker that handlers use, and the replies they make."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Protocol
 
@@ -12,23 +12,30 @@ from odradek.broker.peers.controller_services import ControllerServices
 from odradek.broker.quotas.client_quotas import MutationQuota
 from odradek.broker.settings.log_levels import LogLevels
 from odradek.broker.slice_turns import SliceTurns
+from odradek.broker.transactions.verification import Support, VerificationErrors
 from odradek.clock import PreciseClock
 from odradek.coordinator.group.coordinator import GroupCoordinator
+from odradek.coordinator.transaction.coordinator import TransactionCoordinator
+from odradek.errors import ErrorCode
 from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.control_requests import ControlRequestHandler
 from odradek.metadata.ports import ControllerApi, ControllerPort
+from odradek.model import TopicPartition, TransactionMarker
 from odradek.network.request import Request, SendResponse
 from odradek.protocol.codec import encode_message_parts
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.schema import Message, replace
+from odradek.records.batch import BatchHeader
 from odradek.replication import ReplicaManager
 from odradek.replication.fetch_session import FetchSessionCache
 from odradek.security.authorizer import ALLOW_EVERYTHING, Authorizer
 
 __all__ = [
+    "BatchVerification",
     "BrokerContext",
+    "MarkerWriter",
     "ProducerIdSource",
     "RequestQuotas",
     "TopicCreator",
@@ -38,6 +45,38 @@ __all__ = [
     "reply_throttled",
     "request_throttle_ms",
 ]
+
+
+class MarkerWriter(Protocol):
+    """Appends transaction markers to the leaders here; `LocalMarkers`."""
+
+    def steps(
+        self,
+        markers: Sequence[TransactionMarker],
+        respond: Callable[[list[dict[TopicPartition, ErrorCode]]], None],
+    ) -> Iterator[None]:
+        """Appends in small steps; responds once, with the outcome of each marker."""
+        ...
+
+
+class BatchVerification(Protocol):
+    """Asks the coordinators of transactions; `TransactionVerification`."""
+
+    def needed(
+        self, batches: Mapping[TopicPartition, BatchHeader], support: Support
+    ) -> dict[TopicPartition, BatchHeader]:
+        """The transactional batches that a coordinator has to confirm."""
+        ...
+
+    def start(
+        self,
+        transactional_id: str,
+        batches: Mapping[TopicPartition, BatchHeader],
+        support: Support,
+        respond: Callable[[VerificationErrors], None],
+    ) -> None:
+        """Asks for these batches of one producer; responds once, with the refused ones."""
+        ...
 
 
 class TopicCreator(Protocol):
@@ -133,6 +172,12 @@ class BrokerContext:
     expansions: Expansions | None = None
     # Takes turns between requests that are served in slices; None: there is no loop, as in tests.
     slices: SliceTurns | None = None
+    # The transactional ids that this broker coordinates; None: there are none, as in tests.
+    transactions: TransactionCoordinator | None = None
+    # Writes the ends of transactions to the leaders here; None: there are none, as in tests.
+    markers: MarkerWriter | None = None
+    # Confirms transactions before their first batch; None: they need no confirmation, as in tests.
+    verification: BatchVerification | None = None
     log_levels: LogLevels = field(default_factory=LogLevels)
     authorizer: Authorizer = ALLOW_EVERYTHING
     # delete.topic.enable

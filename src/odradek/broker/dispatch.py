@@ -19,6 +19,8 @@ from odradek.broker.context import BrokerContext, is_from_peer_listener
 from odradek.broker.error_answers import failure_answer
 from odradek.broker.handlers._many_commits import handle_many_commits
 from odradek.broker.handlers._many_fetches import handle_long_fetch
+from odradek.broker.handlers.add_offsets_to_txn import handle_add_offsets_to_txn
+from odradek.broker.handlers.add_partitions_to_txn import handle_add_partitions_to_txn
 from odradek.broker.handlers.allocate_producer_ids import handle_allocate_producer_ids
 from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
 from odradek.broker.handlers.alter_configs import handle_alter_configs
@@ -26,6 +28,7 @@ from odradek.broker.handlers.alter_partition import handle_alter_partition
 from odradek.broker.handlers.alter_partition_reassignments import (
     handle_alter_partition_reassignments,
 )
+from odradek.broker.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
 from odradek.broker.handlers.alter_user_scram_credentials import handle_alter_user_scram_credentials
 from odradek.broker.handlers.api_versions import api_versions_handler
 from odradek.broker.handlers.controlled_shutdown import handle_controlled_shutdown
@@ -44,10 +47,12 @@ from odradek.broker.handlers.describe_groups import handle_describe_groups
 from odradek.broker.handlers.describe_log_dirs import handle_describe_log_dirs
 from odradek.broker.handlers.describe_producers import handle_describe_producers
 from odradek.broker.handlers.describe_topic_partitions import handle_describe_topic_partitions
+from odradek.broker.handlers.describe_transactions import handle_describe_transactions
 from odradek.broker.handlers.describe_user_scram_credentials import (
     handle_describe_user_scram_credentials,
 )
 from odradek.broker.handlers.elect_leaders import handle_elect_leaders
+from odradek.broker.handlers.end_txn import handle_end_txn
 from odradek.broker.handlers.fetch import handle_fetch
 from odradek.broker.handlers.find_coordinator import handle_find_coordinator
 from odradek.broker.handlers.heartbeat import handle_heartbeat
@@ -62,6 +67,7 @@ from odradek.broker.handlers.list_offsets import handle_list_offsets
 from odradek.broker.handlers.list_partition_reassignments import (
     handle_list_partition_reassignments,
 )
+from odradek.broker.handlers.list_transactions import handle_list_transactions
 from odradek.broker.handlers.metadata import handle_metadata
 from odradek.broker.handlers.offset_commit import handle_offset_commit
 from odradek.broker.handlers.offset_delete import handle_offset_delete
@@ -72,10 +78,13 @@ from odradek.broker.handlers.sasl_authenticate import handle_sasl_authenticate
 from odradek.broker.handlers.sasl_handshake import handle_sasl_handshake
 from odradek.broker.handlers.stop_replica import handle_stop_replica
 from odradek.broker.handlers.sync_group import handle_sync_group
+from odradek.broker.handlers.txn_offset_commit import handle_txn_offset_commit
+from odradek.broker.handlers.update_features import handle_update_features
 from odradek.broker.handlers.update_metadata import handle_update_metadata
+from odradek.broker.handlers.write_txn_markers import handle_write_txn_markers
 from odradek.broker.slices import LONG_REQUEST_BYTES, parse_in_slices
 from odradek.errors import DecodeError
-from odradek.network.request import CloseConnectionResponse, Request, Response
+from odradek.network.request import CloseConnectionResponse, Request, Response, SendResponse
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.primitives import MAX_ELEMENTS
 
@@ -122,9 +131,18 @@ _TABLE: Final[dict[ApiKey, ApiHandler]] = {
     ApiKey.DELETE_TOPICS: handle_delete_topics,
     ApiKey.DELETE_RECORDS: handle_delete_records,
     ApiKey.INIT_PRODUCER_ID: handle_init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: handle_add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: handle_add_offsets_to_txn,
+    ApiKey.END_TXN: handle_end_txn,
+    ApiKey.WRITE_TXN_MARKERS: handle_write_txn_markers,
+    ApiKey.TXN_OFFSET_COMMIT: handle_txn_offset_commit,
+    ApiKey.DESCRIBE_TRANSACTIONS: handle_describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: handle_list_transactions,
+    ApiKey.UPDATE_FEATURES: handle_update_features,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: handle_offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: handle_describe_configs,
     ApiKey.ALTER_CONFIGS: handle_alter_configs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: handle_alter_replica_log_dirs,
     ApiKey.DESCRIBE_LOG_DIRS: handle_describe_log_dirs,
     ApiKey.CREATE_PARTITIONS: handle_create_partitions,
     ApiKey.ELECT_LEADERS: handle_elect_leaders,
@@ -233,8 +251,8 @@ def dispatch(
             raise
         except Exception as error:  # noqa: BLE001 - one request must not end others
             return failure_answer(request, error)
-        if result is None or isinstance(result, Response):
-            return result
+        if result is None or type(result) is SendResponse or isinstance(result, Response):
+            return result  # Most are of that one class.
         return _awaited(request, result)
 
     return handle

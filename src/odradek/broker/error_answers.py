@@ -41,10 +41,16 @@ _IDENTITY: Final = frozenset(
         "resource_type",
         "topic",
         "topic_id",
+        "transactional_id",
     }
 )
 # The same for requested elements that are a plain number or text, or Fetch's `partition`.
-_PLAIN_IDENTITY: Final = ("partition_index", "partition_id", "name", "key", "group_id")
+_PLAIN_IDENTITY: Final = (
+    "partition_index", "partition_id", "name", "key", "group_id", "transactional_id",
+)  # fmt: skip
+
+# The field for an error, by its names.
+_ERROR_FIELDS: Final = ("error_code", "partition_error_code")
 
 # Other fields of an answer with an error, where zero would have a meaning.
 _WITH_ERROR: Final = {
@@ -93,8 +99,9 @@ def _filled(cls: MessageType, asked: Any, version: int, code: ErrorCode) -> Mess
     fields = {field.name: field for field in cls.wire_fields if version in field.versions}
     values: dict[str, Any] = {name: _WITH_ERROR[name] for name in fields if name in _WITH_ERROR}
     values |= _identity(fields, asked)
-    if "error_code" in fields:
-        values["error_code"] = code
+    error_field = next((name for name in _ERROR_FIELDS if name in fields), None)
+    if error_field is not None:
+        values[error_field] = code
     else:
         found = next(_lists_with_errors(fields.values(), version), None)
         if found is None:
@@ -126,7 +133,7 @@ def _lists_with_errors(fields: Iterable[Field], version: int) -> Iterator[tuple[
     for field in fields:
         if isinstance(field.type, ArrayOf) and isinstance(field.type.element, MessageType):
             inner = [f for f in field.type.element.wire_fields if version in f.versions]
-            if any(f.name == "error_code" for f in inner) or any(
+            if any(f.name in _ERROR_FIELDS for f in inner) or any(
                 True for _ in _lists_with_errors(inner, version)
             ):
                 yield field.name, field.type.element

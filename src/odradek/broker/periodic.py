@@ -23,7 +23,7 @@ def start_periodic_work(
 ) -> None:
     """Starts the periodic work of a broker that serves."""
     background = state.storage.background
-    replicas, groups = state.replication.replicas, state.groups
+    replicas, groups, transactions = state.replication.replicas, state.groups, state.transactions
     state.storage.logs.start()
     every(
         background,
@@ -34,6 +34,8 @@ def start_periodic_work(
     tasks.spawn(isr_updates.run_announcements())
     every(background, _QUOTA_EXPIRY_MS, state.quotas.expire)
     every(background, settings.groups.retention_check_interval_ms, groups.expire)
+    every(background, settings.transactions.abort_interval_ms, transactions.abort_timed_out)
+    every(background, settings.transactions.expiry_interval_ms, transactions.expire)
 
 
 def every(background: LoopTasks, interval_ms: int, action: Callable[[], None]) -> None:

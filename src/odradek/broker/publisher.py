@@ -29,7 +29,13 @@ from typing import Final, TypeAlias
 
 from odradek.errors import ErrorCode
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.delta import ClusterDelta, ImageDelta, LocalDelta, apply_delta
+from odradek.metadata.delta import (
+    ClusterDelta,
+    ImageDelta,
+    LocalDelta,
+    StoppedPartition,
+    apply_delta,
+)
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.ports import FeedItem, MetadataFeed
 from odradek.model import TopicPartition
@@ -158,13 +164,20 @@ class Publisher:
 def _obeyed(delta: LocalDelta, results: Results) -> LocalDelta:
     """The roles that were taken, and the stops that were not fenced.
 
-    A replica that could not be deleted has been stopped nevertheless.
+    A replica that could not be deleted has been stopped nevertheless. A replica on a failed disk
+    takes no role, but that of its earlier epoch is over: it counts as stopped (KAFKA-9307).
     """
+    lost = (
+        StoppedPartition(tp=h.state.tp, leader_epoch=h.state.leader_epoch, deletes_log=False)
+        for h in delta.hosted
+        if results[h.state.tp] is ErrorCode.KAFKA_STORAGE_ERROR
+    )
     return replace(
         delta,
         hosted=tuple(h for h in delta.hosted if results[h.state.tp] is ErrorCode.NONE),
-        stopped=tuple(
-            s for s in delta.stopped if results[s.tp] is not ErrorCode.FENCED_LEADER_EPOCH
+        stopped=(
+            *(s for s in delta.stopped if results[s.tp] is not ErrorCode.FENCED_LEADER_EPOCH),
+            *lost,
         ),
     )
 

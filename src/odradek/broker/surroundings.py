@@ -21,6 +21,7 @@ from odradek.metadata.ports import ControlledShutdownCall, MetadataEngine
 from odradek.metadata_store.engine import open_embedded
 from odradek.network.page_cache import PageCache
 from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
+from odradek.protocol.inter_broker import NodeForms
 from odradek.tasks import Sleep, Threads
 
 __all__ = ["OpenStore", "Surroundings"]
@@ -40,6 +41,7 @@ class OpenStore(Protocol):
         new_cluster_id: Callable[[], str],
         controlled_shutdown: ControlledShutdownCall,
         image: Callable[[], ClusterImage],
+        nodes: NodeForms,
     ) -> AbstractAsyncContextManager[MetadataEngine]: ...
 
 

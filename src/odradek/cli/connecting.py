@@ -55,6 +55,7 @@ _ADVICE = {
     "GROUP_ID_NOT_FOUND": "`odradek groups list` shows all groups",
     "NON_EMPTY_GROUP": "stop its members first",
     "GROUP_SUBSCRIBED_TO_TOPIC": "stop the members that read it first",
+    "TRANSACTIONAL_ID_NOT_FOUND": "`odradek transactions list` shows all transactional ids",
     "TOPIC_DELETION_DISABLED": "set delete.topic.enable=true on the brokers",
 }
 

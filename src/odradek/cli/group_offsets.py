@@ -48,8 +48,10 @@ class TargetOptions:
         )
 
 
-async def parse_places(admin: "Admin", topics: Sequence[str]) -> "list[TopicPartition]":
-    """Reads `TOPIC` and `TOPIC:0,1`.
+async def parse_places(
+    admin: "Admin", topics: Sequence[str], *, option: str = "--topic "
+) -> "list[TopicPartition]":
+    """Reads `TOPIC` and `TOPIC:0,1`, the values of an option or, if that is empty, arguments.
 
     Raises:
         CommandError: A topic or a partition does not exist.
@@ -65,11 +67,11 @@ async def parse_places(admin: "Admin", topics: Sequence[str]) -> "list[TopicPart
             try:
                 numbers = [int(number) for number in listed.split(",")]
             except ValueError:
-                raise CommandError(f"--topic {text}: expected TOPIC or TOPIC:0,1") from None
+                raise CommandError(f"{option}{text}: expected TOPIC or TOPIC:0,1") from None
         for number in numbers:
             if not 0 <= number < len(topic.partitions):
                 raise CommandError(
-                    f"--topic {text}: topic {name!r} has partitions 0 to "
+                    f"{option}{text}: topic {name!r} has partitions 0 to "
                     f"{len(topic.partitions) - 1}"
                 )
             partitions.append(TopicPartition(name, number))

@@ -3,8 +3,10 @@
 import argparse
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
+
+from odradek.cli.internal_records import group_record
 
 if TYPE_CHECKING:
     from odradek.coordinator.group.records import GroupKey, OffsetKey
@@ -146,7 +148,7 @@ class _GroupPrinter:
                 return None
             if self._is_text:
                 return f"{key}::{_text_value(key, record.value)}"
-            shown = _json_record(key, record.key, record.value)
+            shown = group_record(key, record.key, record.value)
         except DecodeError as error:
             if self._is_text:
                 return f"partition {record.partition}, offset {record.offset}::{error}"
@@ -154,75 +156,7 @@ class _GroupPrinter:
         return json.dumps(shown, ensure_ascii=False)
 
 
-# Records of `__consumer_offsets` as JSON
-
-
-def _json_record(
-    key: "OffsetKey | GroupKey", key_bytes: bytes, value: bytes | None
-) -> Mapping[str, object]:
-    from odradek.coordinator.group.records import OffsetKey
-
-    if isinstance(key, OffsetKey):
-        told = {"group": key.group_id, "topic": key.topic, "partition": key.partition}
-        shown = _offset_value(value)
-    else:
-        told, shown = {"group": key.group_id}, _group_value(value)
-    return {"key": {"type": _version(key_bytes), "data": told}, "value": shown}
-
-
-def _version(content: bytes) -> int:
-    return int.from_bytes(content[:2], "big")
-
-
-def _offset_value(value: bytes | None) -> object:
-    from odradek.coordinator.group.records import NO_TIMESTAMP, parse_offset_value
-
-    if value is None:
-        return None
-    found = parse_offset_value(value)
-    data: dict[str, object] = {
-        "offset": found.offset,
-        "leaderEpoch": found.leader_epoch,
-        "metadata": found.metadata,
-        "commitTimestamp": found.commit_ms,
-    }
-    if found.expire_ms != NO_TIMESTAMP:
-        data["expireTimestamp"] = found.expire_ms
-    return {"version": _version(value), "data": data}
-
-
-def _group_value(value: bytes | None) -> object:
-    from odradek.coordinator.group.records import parse_group_value
-
-    if value is None:
-        return None
-    found = parse_group_value(value)
-    return {
-        "version": _version(value),
-        "data": {
-            "protocolType": found.protocol_type,
-            "generation": found.generation_id,
-            "protocol": found.protocol_name,
-            "leader": found.leader,
-            "currentStateTimestamp": found.state_timestamp_ms,
-            "members": [
-                {
-                    "memberId": member.member_id,
-                    "groupInstanceId": member.instance_id,
-                    "clientId": member.client_id,
-                    "clientHost": member.client_host,
-                    "rebalanceTimeout": member.rebalance_timeout_ms,
-                    "sessionTimeout": member.session_timeout_ms,
-                    "subscription": base64.b64encode(member.subscription).decode(),
-                    "assignment": base64.b64encode(member.assignment).decode(),
-                }
-                for member in found.members
-            ],
-        },
-    }
-
-
-# The same as text; optional fields look as Scala prints them
+# The records of groups as text; optional fields look as Scala prints them
 
 
 def _text_value(key: "OffsetKey | GroupKey", value: bytes | None) -> str:

@@ -97,6 +97,10 @@ class Client:
         """The cluster, as brokers last described it."""
         return self._cluster
 
+    def feature(self, name: str) -> int:
+        """The level of a feature of the cluster, as brokers told it last; 0 if there is none."""
+        return self._connections.features.get(name, 0)
+
     def deadline(self, timeout_ms: int | None = None) -> Deadline:
         """The deadline of a call that begins now."""
         return Deadline(

@@ -46,7 +46,6 @@ _REPLACED: Final = {
     "ssl.engine.factory.class": "use the ssl.* settings, or ssl_context=…",
     "ssl.provider": "use the ssl.* settings, or ssl_context=…",
     "security.providers": "use the ssl.* settings, or ssl_context=…",
-    "transactional.id": "transactions are not built yet",
 }
 
 

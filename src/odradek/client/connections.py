@@ -75,6 +75,9 @@ class Connections:
         self._rng = rng
         self._ways: dict[_Key, _Way] = {}
         self._reaper: asyncio.TimerHandle | None = None
+        # The cluster's features as the newest answer of any broker has them.
+        self.features: dict[str, int] = {}
+        self._features_epoch = -1
         self._is_closed = False
         self._fork_guard = ForkGuard()
 
@@ -185,6 +188,9 @@ class Connections:
         if self._is_closed:
             connection.close("the client is closed")
             raise ClosedError
+        if connection.features_epoch >= self._features_epoch:
+            self._features_epoch = connection.features_epoch
+            self.features = connection.features
         way.failure_count = 0
         way.pauses = self._pauses()
         way.connection = connection

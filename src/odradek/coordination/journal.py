@@ -4,7 +4,8 @@ A crash at any point leaves a tree that is a prefix of the transaction order, an
 every transaction for which `append` returned. `odradek.coordination.codec` has the byte layout.
 
 Opening: the snapshot is loaded, journal records at or below its zxid are skipped, the rest is
-applied, a torn end is cut off. Damage before the end refuses to open.
+applied, a torn end is left out. Damage before the end refuses to open. The journal is then written
+anew, because a sync that failed may have dropped bytes that reads still show.
 
 Compaction writes the snapshot beside the old one, syncs and renames it, then cuts the journal to
 its head. A crash between the two leaves records the snapshot already has; they are skipped. If
@@ -89,11 +90,11 @@ class Journal:
                 disk.fsync_dir(directory)
                 return cls(directory, disk, fd, 0, 0), tree
             end, record_count = replay(data, tree, path)
-            if end < len(data):
-                disk.ftruncate(fd, end)
-            # Bytes and names that a killed process wrote may be visible and still not be durable.
-            disk.fsync(fd)
-            disk.fsync_dir(directory)
+            # Bytes that an earlier process wrote may be visible and still not be durable; if its
+            # sync failed, no sync of this file saves them: the kernel counts them as written.
+            write_atomically(disk, path, data[:end], is_secret=True)
+            replaced, fd = fd, disk.open(path, os.O_RDWR | os.O_APPEND)
+            disk.close(replaced)
             return cls(directory, disk, fd, tree.zxid, record_count), tree
         except BaseException:
             disk.close(fd)

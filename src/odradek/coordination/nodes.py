@@ -52,6 +52,7 @@ __all__ = [
 
 _LOG_DIR_FAILURE = 1  # The only event Kafka defines.
 _NO_QUORUM = -1  # The epoch of a KRaft controller that would migrate the store; there is none.
+_FIRST_WITH_FEATURES = 5  # The version of a broker's node that has its features.
 _RECOVERING = 1  # A leader recovery state; 0 is recovered.
 _ENDPOINT = re.compile(r"([^:/]+)://(?:\[([^\]]*)\]|([^:\[\]]*)):(-?[0-9]{1,5})")
 
@@ -81,19 +82,20 @@ class ControllerNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerNode:
-    """/brokers/ids/<id>; written as version 5, read from version 1 on."""
+    """/brokers/ids/<id>; written as version 4 or 5, read from version 1 on."""
 
     endpoints: tuple[Endpoint, ...]
     timestamp_ms: int
     rack: str | None = None
 
-    def encode(self) -> bytes:
+    def encode(self, version: int = 5) -> bytes:
+        """Encodes the node; Kafka writes version 4 below `inter.broker.protocol.version` 2.7."""
         plain = SecurityProtocol.PLAINTEXT
         host, port = next(
             ((e.host, e.port) for e in self.endpoints if e.security_protocol is plain), (None, -1)
         )
         node: dict[str, Json] = {
-            "version": 5,
+            "version": version,
             "host": host,
             "port": port,
             "jmx_port": -1,
@@ -102,8 +104,9 @@ class BrokerNode:
             "listener_security_protocol_map": {
                 endpoint.listener: endpoint.security_protocol.name for endpoint in self.endpoints
             },
-            "features": {},
         }
+        if version >= _FIRST_WITH_FEATURES:
+            node["features"] = {}
         if self.rack is not None:
             node["rack"] = self.rack
         return encode_object(node)
@@ -208,21 +211,20 @@ class PartitionStateNode:
 
 @dataclass(frozen=True, slots=True)
 class FeatureNode:
-    """/feature (KIP-584); written as version 2, as Kafka does from 3.3 on, read from 1 on."""
+    """/feature (KIP-584); version 1 has a least level, too, which Kafka sets to the level."""
 
     levels: Mapping[str, int]  # The finalized level of each feature.
     is_enabled: bool = True  # Otherwise finalized levels do not count.
     version: int = 2
 
     def encode(self) -> bytes:
+        features: dict[str, Json] = {}
+        for name, level in self.levels.items():
+            features[name] = {"max_version_level": level}
+            if self.version == 1:
+                features[name] = {"max_version_level": level, "min_version_level": level}
         return encode_object(
-            {
-                "version": self.version,
-                "status": int(self.is_enabled),
-                "features": {
-                    name: {"max_version_level": level} for name, level in self.levels.items()
-                },
-            }
+            {"version": self.version, "status": int(self.is_enabled), "features": features}
         )
 
     @classmethod

@@ -31,6 +31,7 @@ __all__ = [
     "CLUSTER_ID",
     "CONFIG_CHANGES",
     "CONFIG_CHANGE_PREFIX",
+    "CONSUMERS",
     "CONTROLLER",
     "CONTROLLER_EPOCH",
     "DEFAULT_ENTITY",

@@ -176,6 +176,11 @@ class MetadataCache:
     def get_alive_broker(self, broker_id: int) -> LiveBroker | None:
         return self._image.brokers.get(broker_id)
 
+    def get_rack(self, broker_id: int, listener: str) -> str | None:
+        """The rack of a live broker that has the listener; None if it has none, or is not there."""
+        node = _node_on(self._image, broker_id, listener)
+        return None if node is None else node.rack
+
     def get_alive_brokers(self) -> list[LiveBroker]:
         """Live brokers, sorted by id."""
         brokers = self._image.brokers

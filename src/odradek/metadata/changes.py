@@ -173,6 +173,7 @@ class FeatureSet:
 
     feature: str
     level: int
+    may_lower: bool = False  # Otherwise a lower level than the present one is refused.
 
 
 SingleChange: TypeAlias = (

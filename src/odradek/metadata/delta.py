@@ -78,6 +78,7 @@ class ClusterDelta:
     acls_removed: frozenset[AclBinding] = frozenset()
     scram: Mapping[ScramKey, ScramCredential | None] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)  # Level 0 removes a feature.
+    features_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +153,9 @@ def apply_delta(image: ClusterImage, delta: ImageDelta) -> AppliedDelta:
         acls=_apply_acls(image.acls, cluster),
         scram=_merge(image.scram, cluster.scram),
         features=_merge(image.features, cluster.features),
+        features_epoch=(
+            image.features_epoch if cluster.features_epoch is None else cluster.features_epoch
+        ),
     )
     return AppliedDelta(next_image, deleted)
 

@@ -176,6 +176,7 @@ class ClusterImage:
     acls: frozenset[AclBinding] = frozenset()
     scram: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)  # Finalized levels, above 0.
+    features_epoch: int = -1  # Grows with every change of them; -1: not known.
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """The state of a partition, None if unknown."""

@@ -41,7 +41,7 @@ from odradek.metadata.admin_requests import (
     ReassignmentOutcome,
     TopicResult,
 )
-from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigEdit, QuotaSet
+from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigEdit, FeatureSet, QuotaSet
 from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.delta import ImageDelta
 from odradek.metadata.image import LiveBroker
@@ -357,6 +357,17 @@ class ControllerPort(Protocol):
 
     async def alter_quotas(self, changes: Sequence[QuotaSet]) -> list[ApiError | None]:
         """Writes client quotas in one write; returns the error of each change, or None."""
+        ...
+
+    async def alter_features(
+        self, changes: Sequence[FeatureSet], *, is_checked_only: bool = False
+    ) -> list[ApiError | None]:
+        """Finalizes features in one write; returns the error of each change, or None.
+
+        Args:
+            changes: At most one of each feature.
+            is_checked_only: Whether nothing is written.
+        """
         ...
 
     async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:

@@ -1,12 +1,12 @@
 """The first writes to a store: parent nodes, the ids of cluster and broker, the features."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 
 from odradek.coordination.nodes import FeatureNode, encode_cluster_id, parse_cluster_id
 from odradek.coordination.paths import (
     BROKER_SEQUENCE_ID,
+    BROKER_TOPICS,
     CLUSTER_ID,
     FEATURE,
     INITIAL_PATHS,
@@ -14,10 +14,12 @@ from odradek.coordination.paths import (
 )
 from odradek.coordination.store import ANY_VERSION, CoordinationStore, Create
 from odradek.errors import BadNodeData, BadVersion, ConnectionLost, NodeExists, NoNode, StoreError
+from odradek.metadata.features import NEW_CLUSTER_LEVELS
 from odradek.metadata.ports import Fence
 from odradek.metadata_store.entity_writes import MAX_RENDERINGS
+from odradek.protocol.inter_broker import NEWEST_NODE_FORMS, NodeForms
 
-__all__ = ["claim_cluster_id", "create_parents", "draw_broker_id", "enable_features"]
+__all__ = ["claim_cluster_id", "create_parents", "draw_broker_id", "write_features"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +65,10 @@ async def draw_broker_id(store: CoordinationStore, reserved_max_id: int) -> int:
         return reserved_max_id + stat.version
 
 
-async def enable_features(store: CoordinationStore, fence: Fence) -> None:
-    """Writes /feature as a controller of Kafka 3.9 does: enabled, with the levels it has.
+async def write_features(store: CoordinationStore, fence: Fence, forms: NodeForms) -> None:
+    """Writes /feature as a controller of Kafka does with the same protocol version.
 
-    A node that cannot be read stays as it is, and one line tells so.
+    Levels that count are kept. A node that cannot be read stays as it is, and one line tells so.
 
     Raises:
         ControllerMoved: The fence failed.
@@ -78,20 +80,37 @@ async def enable_features(store: CoordinationStore, fence: Fence) -> None:
                 data, stat = await store.get(FEATURE)
                 found = FeatureNode.parse(data)
             except NoNode:
-                await store.create(FEATURE, FeatureNode({}).encode(), fence=fence)
+                levels = await _initial_levels(store, forms)
+                node = FeatureNode(levels, is_enabled=forms.has_features, version=forms.feature)
+                await store.create(FEATURE, node.encode(), fence=fence)
                 return
             except BadNodeData as error:
                 logger.warning("%s is ignored: %s", FEATURE, error)
                 return
-            wanted = replace(
-                found,
-                levels=found.levels if found.is_enabled else {},
-                is_enabled=True,
-                version=FeatureNode({}).version,
-            )
+            wanted = _features(forms, found)
             if wanted != found:
                 await store.set(FEATURE, wanted.encode(), stat.version, fence=fence)
         except (NodeExists, NoNode, BadVersion, ConnectionLost):
             continue  # Another writer came in between, or the link broke: look again.
         return
     raise StoreError(f"{FEATURE} could not be written in {MAX_RENDERINGS} attempts", path=FEATURE)
+
+
+async def _initial_levels(store: CoordinationStore, forms: NodeForms) -> Mapping[str, int]:
+    """The levels of a cluster without the node: the newest ones if it is a new cluster.
+
+    A cluster that has topics is older than the node. One whose protocol is set to an old version
+    may get brokers of other releases.
+    """
+    if forms != NEWEST_NODE_FORMS:
+        return {}
+    try:
+        topics, _ = await store.children(BROKER_TOPICS)
+    except NoNode:
+        topics = []
+    return {} if topics else NEW_CLUSTER_LEVELS
+
+
+def _features(forms: NodeForms, found: FeatureNode) -> FeatureNode:
+    levels = found.levels if found.is_enabled and forms.has_features else {}
+    return FeatureNode(levels, is_enabled=forms.has_features, version=forms.feature)

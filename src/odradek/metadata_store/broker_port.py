@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from odradek.clock import Clock
 from odradek.coordination.nodes import (
     BrokerNode,
+    FeatureNode,
     PartitionStateNode,
     ProducerIdBlock,
     encode_log_dir_event,
     encode_partitions,
 )
 from odradek.coordination.paths import (
+    FEATURE,
     ISR_CHANGE_PREFIX,
     LOG_DIR_EVENT_PREFIX,
     PRODUCER_ID_BLOCK,
@@ -41,7 +43,7 @@ from odradek.errors import (
     SessionExpired,
     StoreError,
 )
-from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, QuotaSet
+from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, FeatureSet, QuotaSet
 from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import (
     NO_EPOCHS,
@@ -62,6 +64,7 @@ from odradek.metadata_store.entity_writes import (
 )
 from odradek.metadata_store.writes import read_partition
 from odradek.model import LeaderAndIsr, TopicPartition
+from odradek.protocol.inter_broker import NEWEST_NODE_FORMS, NodeForms
 
 __all__ = ["PRODUCER_ID_BLOCK_SIZE", "StoreControllerPort"]
 
@@ -84,6 +87,7 @@ class StoreControllerPort:
         clock: For the timestamp of its registration.
         controlled_shutdown: Asks the active controller (broker id, broker epoch).
         registration_timeout_s: How long the node of this broker's former process may stay.
+        nodes: The forms of nodes to write.
     """
 
     def __init__(
@@ -94,12 +98,14 @@ class StoreControllerPort:
         clock: Clock,
         controlled_shutdown: ControlledShutdownCall,
         registration_timeout_s: float = REGISTRATION_TIMEOUT_S,
+        nodes: NodeForms = NEWEST_NODE_FORMS,
     ) -> None:
         self._store = store
         self._broker_id = broker_id
         self._clock = clock
         self._controlled_shutdown = controlled_shutdown
         self._registration_timeout_s = registration_timeout_s
+        self._nodes = nodes
         self._broker: LiveBroker | None = None
         self._broker_epoch = -1
         self._altering = asyncio.Lock()
@@ -168,9 +174,10 @@ class StoreControllerPort:
             logger.warning("%s: not written anew: %s", path, error)
 
     def _node_of(self, broker: LiveBroker) -> bytes:
-        return BrokerNode(
+        node = BrokerNode(
             endpoints=broker.endpoints, timestamp_ms=self._clock.now_ms(), rack=broker.rack
-        ).encode()
+        )
+        return node.encode(self._nodes.registration)
 
     async def _try_register(self, path: str, data: bytes) -> int | None:
         """The epoch, or None while the node of another session exists."""
@@ -312,6 +319,31 @@ class StoreControllerPort:
         """Writes client quotas in one write and notifies all brokers."""
         return await self._alter(changes)
 
+    async def alter_features(
+        self, changes: Sequence[FeatureSet], *, is_checked_only: bool = False
+    ) -> list[ApiError | None]:
+        """Finalizes features in one write; a lower level needs permission in its change."""
+        try:
+            for _ in range(MAX_ATTEMPTS):
+                data, stat = await self._store.get(FEATURE)
+                node = FeatureNode.parse(data)
+                levels, errors = _next_levels(node, changes)
+                if is_checked_only or levels == dict(node.levels):
+                    return errors
+                try:
+                    next_node = FeatureNode(levels, is_enabled=True, version=node.version)
+                    await self._store.set(FEATURE, next_node.encode(), stat.version)
+                except (BadVersion, ConnectionLost):
+                    continue  # Another administrator came between, or it is not known.
+                return errors
+        except StoreError as error:
+            failure = ApiError(ErrorCode.FEATURE_UPDATE_FAILED, str(error))
+            return [failure for _ in changes]
+        failure = ApiError(
+            ErrorCode.FEATURE_UPDATE_FAILED, f"not written in {MAX_ATTEMPTS} attempts"
+        )
+        return [failure for _ in changes]
+
     async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:
         """Refuses access rules: without an authorizer they would have no effect."""
         return [ErrorCode.SECURITY_DISABLED for _ in changes]
@@ -343,3 +375,31 @@ class StoreControllerPort:
             names = ", ".join(edit.entity for edit in edits)
             logger.warning("%s could not be stored: %s", names, error)
             return [error] * len(edits)
+
+
+def _next_levels(
+    node: FeatureNode, changes: Sequence[FeatureSet]
+) -> tuple[dict[str, int], list[ApiError | None]]:
+    """The levels after the changes that are possible, and the error of each other one."""
+    levels = dict(node.levels)
+    errors: list[ApiError | None] = []
+    for change in changes:
+        present = levels.get(change.feature, 0)
+        error = None
+        if not node.is_enabled:
+            error = ApiError(
+                ErrorCode.FEATURE_UPDATE_FAILED,
+                "features do not count under this inter.broker.protocol.version",
+            )
+        elif change.level < present and not change.may_lower:
+            error = ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"{change.feature} is at level {present}: a downgrade to {change.level} must be"
+                " asked for as such",
+            )
+        elif change.level:
+            levels[change.feature] = change.level
+        else:
+            levels.pop(change.feature, None)
+        errors.append(error)
+    return levels, errors

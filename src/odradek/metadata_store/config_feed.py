@@ -1,9 +1,11 @@
-"""The config feed of store mode: dynamic configuration, read and turned into deltas.
+"""The config feed of store mode: dynamic configuration and features, turned into deltas.
 
 All nodes below /config are read once; then a notification names each entity that was altered, and
 that entity is read again. The order of notifications does not matter: the node's content when it is
 read counts. The creation of a topic is not notified: its overrides are read (`read_topic`) before
 its first log is made.
+
+Features have one node, /feature, which is watched itself.
 
 Notifications are purged 15 minutes after this broker has seen them. After a lost session, whose
 watches are lost, too, all nodes are read again, and entities that have vanished are removed.
@@ -12,12 +14,14 @@ watches are lost, too, all nodes are read again, and entities that have vanished
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from odradek.clock import Clock
-from odradek.coordination.nodes import parse_config, parse_config_change
+from odradek.coordination.nodes import FeatureNode, parse_config, parse_config_change
 from odradek.coordination.paths import (
     CONFIG_CHANGES,
+    FEATURE,
     ConfigNodeType,
     config_change_path,
     config_entity,
@@ -53,6 +57,8 @@ class ConfigFeed:
         self._clock = clock
         self._on_change = on_change
         self._is_complete = False  # Whether all nodes were read in this session.
+        self._is_feature_read = False  # Whether /feature was read since its watch fired.
+        self._levels: Mapping[str, int] = {}  # Finalized, as of the last delta.
         self._seen: dict[str, int] = {}  # Notification → monotonic time of its discovery.
         # The entities that the deltas so far put into the image, to remove those that vanish.
         self._entities: dict[str, ParsedEntity] = {}
@@ -67,7 +73,7 @@ class ConfigFeed:
             return await self._read()
         except (SessionExpired, ConnectionLost) as error:
             logger.info("the config feed waits for the store: %s", error)
-            self._is_complete = False
+            self._is_complete = self._is_feature_read = False
             return None
 
     async def read_topic(self, topic: str) -> dict[str, str]:
@@ -96,10 +102,30 @@ class ConfigFeed:
         else:
             entities = dict.fromkeys(await self._notified(new))
         delta = await self._delta(entities)
+        has_features = not self._is_feature_read
+        if has_features:
+            delta = await self._with_features(delta)
         is_first, self._is_complete = not self._is_complete, True
         self._seen.update(dict.fromkeys(new, now_ms))
         await self._purge(names, now_ms)
-        return delta if is_first or entities else None
+        return delta if is_first or entities or has_features else None
+
+    async def _with_features(self, delta: ClusterDelta) -> ClusterDelta:
+        self._is_feature_read = True  # The watch is armed before the node is read.
+        if await self._store.exists(FEATURE, self._on_feature) is None:
+            return delta
+        try:
+            data, stat = await self._store.get(FEATURE)
+            node = FeatureNode.parse(data)
+        except NoNode:
+            return delta  # Removed since: the watch has fired.
+        except BadNodeData as error:
+            logger.warning("%s is ignored, the levels of features stay: %s", FEATURE, error)
+            return delta
+        levels = node.levels if node.is_enabled else {}
+        changes = {**dict.fromkeys(self._levels, 0), **levels}
+        self._levels = levels
+        return replace(delta, features=changes, features_epoch=stat.version)
 
     async def _all_entities(self) -> list[str]:
         entities: list[str] = []
@@ -189,8 +215,12 @@ class ConfigFeed:
     def _on_notification(self, _event: WatchEvent) -> None:
         self._on_change()
 
+    def _on_feature(self, _event: WatchEvent) -> None:
+        self._is_feature_read = False
+        self._on_change()
+
     def _on_state(self, state: SessionState) -> None:
         if state is SessionState.LOST:
-            self._is_complete = False
+            self._is_complete = self._is_feature_read = False
         elif state is SessionState.CONNECTED and not self._is_complete:
             self._on_change()

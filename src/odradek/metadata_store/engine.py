@@ -16,6 +16,7 @@ from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents
 from odradek.metadata_store.broker_port import REGISTRATION_TIMEOUT_S, StoreControllerPort
 from odradek.metadata_store.feed import StoreFeed
 from odradek.metadata_store.persistence import StorePersistence
+from odradek.protocol.inter_broker import NEWEST_NODE_FORMS, NodeForms
 
 __all__ = ["StoreEngine", "build_engine", "open_embedded", "open_session"]
 
@@ -59,6 +60,7 @@ async def open_embedded(
     new_cluster_id: Callable[[], str],
     controlled_shutdown: ControlledShutdownCall,
     image: Callable[[], ClusterImage],
+    nodes: NodeForms = NEWEST_NODE_FORMS,
 ) -> AsyncIterator[StoreEngine]:
     """Opens the embedded store of a directory; the session and then the store close at the end.
 
@@ -71,6 +73,7 @@ async def open_embedded(
         new_cluster_id: Makes an id for a cluster that has none.
         controlled_shutdown: Asks the active controller (broker id, broker epoch).
         image: The image that this broker has published.
+        nodes: The forms of nodes to write.
 
     Raises:
         LogDirLockedError: Another process uses the directory.
@@ -86,6 +89,7 @@ async def open_embedded(
             new_cluster_id=new_cluster_id,
             controlled_shutdown=controlled_shutdown,
             image=image,
+            nodes=nodes,
         ) as engine,
     ):
         yield engine
@@ -100,6 +104,7 @@ async def open_session(
     new_cluster_id: Callable[[], str],
     controlled_shutdown: ControlledShutdownCall,
     image: Callable[[], ClusterImage],
+    nodes: NodeForms = NEWEST_NODE_FORMS,
 ) -> AsyncIterator[StoreEngine]:
     """The engine over a session with an embedded store; the session is closed at the end.
 
@@ -110,6 +115,7 @@ async def open_session(
         new_cluster_id: Makes an id for a cluster that has none.
         controlled_shutdown: Asks the active controller (broker id, broker epoch).
         image: The image that this broker has published.
+        nodes: The forms of nodes to write.
 
     Raises:
         BadNodeData: The stored cluster id cannot be read.
@@ -123,6 +129,7 @@ async def open_session(
             clock=clock,
             controlled_shutdown=controlled_shutdown,
             image=image,
+            nodes=nodes,
         )
     finally:
         await store.session.close()
@@ -136,6 +143,7 @@ def build_engine(
     clock: Clock,
     controlled_shutdown: ControlledShutdownCall,
     image: Callable[[], ClusterImage],
+    nodes: NodeForms = NEWEST_NODE_FORMS,
     registration_timeout_s: float = REGISTRATION_TIMEOUT_S,
 ) -> StoreEngine:
     """Builds the ports over a session; the arguments are those of the openers."""
@@ -145,11 +153,14 @@ def build_engine(
         clock=clock,
         controlled_shutdown=controlled_shutdown,
         registration_timeout_s=registration_timeout_s,
+        nodes=nodes,
     )
     return StoreEngine(
         broker_id=broker_id,
         cluster_id=cluster_id,
-        persistence=StorePersistence(store, broker_id, clock=clock, reregister=port.register_again),
+        persistence=StorePersistence(
+            store, broker_id, clock=clock, reregister=port.register_again, nodes=nodes
+        ),
         feed=StoreFeed(store, clock=clock, broker_epoch=lambda: port.broker_epoch, image=image),
         port=port,
     )

@@ -61,11 +61,12 @@ from odradek.metadata.ports import (
     LeadershipWon,
     PersistenceEvent,
 )
-from odradek.metadata_store.bootstrap import enable_features
+from odradek.metadata_store.bootstrap import write_features
 from odradek.metadata_store.patience import PatientStore
 from odradek.metadata_store.reads import StoreReader
 from odradek.metadata_store.writes import StoreWriter
 from odradek.model import NO_CONTROLLER
+from odradek.protocol.inter_broker import NEWEST_NODE_FORMS, NodeForms
 
 __all__ = ["ELECTION_PAUSE_S", "StorePersistence"]
 
@@ -99,6 +100,7 @@ class StorePersistence:
         broker_id: This broker.
         clock: For the timestamp in /controller.
         reregister: Registers the broker again after its session was replaced.
+        nodes: The forms of nodes to write.
         sleep: Waits before another election after a failure.
     """
 
@@ -111,12 +113,14 @@ class StorePersistence:
         *,
         clock: Clock,
         reregister: Callable[[], Awaitable[object]] | None = None,
+        nodes: NodeForms = NEWEST_NODE_FORMS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._store = store
         self._broker_id = broker_id
         self._clock = clock
         self._reregister = reregister
+        self._nodes = nodes
         self._sleep = sleep
         self._patient = PatientStore(store, sleep=sleep)
         self._writer = StoreWriter(self._patient)
@@ -286,7 +290,7 @@ class StorePersistence:
             raise ControllerMoved("only the controller loads its state")
         try:
             if hint is None:
-                await enable_features(self._patient, leadership.fence)
+                await write_features(self._patient, leadership.fence, self._nodes)
                 return await self._reader.load_all(leadership.fence)
             return await self._reader.load(hint, leadership.fence)
         except SessionExpired as error:

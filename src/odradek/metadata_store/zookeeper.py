@@ -18,6 +18,7 @@ from odradek.metadata.ports import ControlledShutdownCall
 from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents, draw_broker_id
 from odradek.metadata_store.engine import StoreEngine, build_engine
 from odradek.metrics import MetricRegistry
+from odradek.protocol.inter_broker import NodeForms
 from odradek.tasks import Sleep
 
 __all__ = ["ZooKeeperConfig", "open_zookeeper", "parse_connect_string"]
@@ -42,6 +43,7 @@ async def open_zookeeper(
     new_cluster_id: Callable[[], str],
     controlled_shutdown: ControlledShutdownCall,
     image: Callable[[], ClusterImage],
+    nodes: NodeForms,
 ) -> AsyncIterator[StoreEngine]:
     """Opens a session for a broker, and ends that of its former life; it is closed at the end.
 
@@ -52,6 +54,7 @@ async def open_zookeeper(
         new_cluster_id: Makes an id for a cluster that has none, or raises to refuse that.
         controlled_shutdown: Asks the active controller (broker id, broker epoch).
         image: The image that this broker has published.
+        nodes: The forms of nodes to write.
 
     Raises:
         LogDirLockedError: Another process uses the directory.
@@ -80,6 +83,7 @@ async def open_zookeeper(
                 clock=clock,
                 controlled_shutdown=controlled_shutdown,
                 image=image,
+                nodes=nodes,
                 registration_timeout_s=store.session.timeout_ms / 1000 + _REGISTRATION_GRACE_S,
             )
     finally:

@@ -339,12 +339,10 @@ class Connection:
             self._give_memory_back(response.request)
         if type(response) is SendResponse:
             queue = self._send_queue
-            queue.append_frame(response.chunks)
-            response.end_bytes = queue.enqueued_bytes
+            response.end_bytes = end_bytes = queue.append_frame(response.chunks)
             self._unsent.append(response)
-            if (
-                queue.enqueued_bytes - queue.sent_bytes > MAX_QUEUED_BYTES
-                or queue.file_count > MAX_QUEUED_FILES
+            if end_bytes - queue.sent_bytes > MAX_QUEUED_BYTES or (
+                queue.file_count and queue.file_count > MAX_QUEUED_FILES
             ):
                 self._is_draining = True
                 self.flush()

@@ -138,6 +138,9 @@ class OutboundConnection:
         self._timeout: asyncio.TimerHandle | None = None
         self._is_write_watched = False
         self._versions: dict[ApiKey, VersionRange] = {}
+        # The cluster's features, by name, as the broker knew them then; -1: it knows none.
+        self.features: dict[str, int] = {}
+        self.features_epoch = -1
         self.is_closed = False
         # Called once, when the connection ends.
         self.on_close: Callable[[], None] | None = None
@@ -217,6 +220,8 @@ class OutboundConnection:
             for entry in response.api_keys
             if entry.api_key in ApiKey._value2member_map_
         }
+        self.features = {one.name: one.max_version_level for one in response.finalized_features}
+        self.features_epoch = response.finalized_features_epoch
 
     async def _ask_versions(self, version: int) -> ApiVersionsResponse:
         request = ApiVersionsRequest(

@@ -134,23 +134,23 @@ class ReceiveBuffer:
             FramingError: The stream is no sequence of frames.
         """
         position = self._position
-        available = self.end - position
-        if available < 4:
-            self._frame_bytes = 0
+        start = position + 4
+        end_of_all = self.end
+        self._frame_bytes = 0
+        if start > end_of_all:
             return None
         (length,) = _UNPACK_LENGTH(self._buffer, position)
         if not 0 < length <= self.max_frame_bytes:
             raise FramingError(f"frame length {length}, expected 1 to {self.max_frame_bytes}")
-        if available < length + 4:
+        end = start + length
+        if end == end_of_all:  # The last: the next one begins at the front.
+            self._position = self.end = 0
+        elif end < end_of_all:
+            self._position = end
+        else:
             self._frame_bytes = length + 4
             return None
-        self._frame_bytes = 0
-        end = position + 4 + length
-        if end == self.end:  # The last: the next one begins at the front.
-            self._position = self.end = 0
-        else:
-            self._position = end
-        return self._view[position + 4 : end]
+        return self._view[start:end]
 
     def trim(self) -> None:
         """Releases memory; an unfinished frame keeps the bytes that have arrived.

@@ -114,26 +114,12 @@ class Owner(Protocol):
 class Request:
     """One request. Its bytes are valid until it is answered; copy them to keep them longer."""
 
-    # Stamps of its stages, and further facts. These are class attributes that an instance
-    # overrides: one is made for each request, and most requests keep nearly all defaults.
-    dequeue_ns: int = UNSET  # Handed to its handler.
-    api_local_complete_ns: int = UNSET  # The handler returned.
-    api_remote_complete_ns: int = UNSET  # Nothing is waited for any more.
-    response_complete_ns: int = UNSET  # The response was made.
-    response_dequeue_ns: int = UNSET  # The response was taken up by the connection.
-    message_conversions_ns: int = 0
-    temporary_memory_bytes: int = 0
-    # How often each error code occurs in the answer, NONE too; None if not counted.
-    errors: Mapping[ErrorCode, int] | None = None
-    # A second name to count under, such as FetchFollower; None for none.
-    metrics_name: str | None = None
-    # The body of a long request, which was parsed before its handler is called.
-    parsed: Any = None
-    # Called if the connection closes before the answer, to unpark the request.
-    on_abandoned: Callable[[], object] | None = None
-    # Whether its handler ran at once and returned the answer: then its times consist of its start,
-    # the response and its end alone.
-    is_answered_at_once: bool = False
+    __slots__ = (
+        "api_local_complete_ns", "api_remote_complete_ns", "body_offset", "connection", "context",
+        "dequeue_ns", "errors", "header", "is_answered_at_once", "message_conversions_ns",
+        "metrics_name", "on_abandoned", "parsed", "payload", "response_complete_ns",
+        "response_dequeue_ns", "start_ns", "temporary_memory_bytes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -149,7 +135,26 @@ class Request:
         self.payload = payload  # The frame without its length: header and body.
         # Where in the payload the body begins; minus the body's size once the payload is dropped.
         self.body_offset = body_offset
+        # Stamps of its stages.
         self.start_ns = start_ns  # Received whole.
+        self.dequeue_ns = UNSET  # Handed to its handler.
+        self.api_local_complete_ns = UNSET  # The handler returned.
+        self.api_remote_complete_ns = UNSET  # Nothing is waited for any more.
+        self.response_complete_ns = UNSET  # The response was made.
+        self.response_dequeue_ns = UNSET  # The response was taken up by the connection.
+        self.message_conversions_ns = 0
+        self.temporary_memory_bytes = 0
+        # How often each error code occurs in the answer, NONE too; None if not counted.
+        self.errors: Mapping[ErrorCode, int] | None = None
+        # A second name to count under, such as FetchFollower; None for none.
+        self.metrics_name: str | None = None
+        # The body of a long request, which was parsed before its handler is called.
+        self.parsed: Any = None
+        # Called if the connection closes before the answer, to unpark the request.
+        self.on_abandoned: Callable[[], object] | None = None
+        # Whether its handler ran at once and returned the answer: then its times consist of its
+        # start, the response and its end alone.
+        self.is_answered_at_once = False
 
     @property
     def body(self) -> memoryview:

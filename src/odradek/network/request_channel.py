@@ -195,7 +195,7 @@ class RequestChannel:
             if result is None:
                 request.api_local_complete_ns = end_ns
                 return None
-        elif not isinstance(result, Response):
+        elif type(result) is not SendResponse and not isinstance(result, Response):
             self._begin_or_queue(request, result)
             return None
         if request.api_local_complete_ns == UNSET:

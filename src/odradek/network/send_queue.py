@@ -126,19 +126,20 @@ class SendQueue:
     def __bool__(self) -> bool:
         return bool(self._chunks)
 
-    def append_frame(self, parts: Sequence[Chunk]) -> None:
-        """Queues a frame: its length, then its parts.
+    def append_frame(self, parts: Sequence[Chunk]) -> int:
+        """Queues a frame: its length, then its parts. Returns `enqueued_bytes` from then on.
 
         Raises:
             OSError: No descriptor is left for a file.
             TruncatedFileError: A small file region could not be read.
         """
-        if len(parts) == 1 and type(parts[0]) is bytes:
+        if len(parts) == 1:
             only = parts[0]
-            size = len(only)
-            self._chunks.append(_PACK_LENGTH(size) + only)
-            self.enqueued_bytes += size + 4
-            return
+            if type(only) is bytes:
+                size = len(only)
+                self._chunks.append(_PACK_LENGTH(size) + only)
+                self.enqueued_bytes = end_bytes = self.enqueued_bytes + size + 4
+                return end_bytes
         size = file_count = 0
         pages = self._pages
         prepared: list[_Buffer | _FileChunk] = [b""]
@@ -162,6 +163,7 @@ class SendQueue:
         self._chunks.extend(prepared)
         self.file_count += file_count
         self.enqueued_bytes += size + 4
+        return self.enqueued_bytes
 
     def flush_to_socket(self, sock: ByteStream) -> bool:
         """Hands as much to the kernel as it takes, without waiting. Returns whether all was sent.
@@ -172,15 +174,16 @@ class SendQueue:
         """
         chunks = self._chunks
         try:
-            if len(chunks) == 1 and type(chunks[0]) is bytes:  # As nearly always.
+            if len(chunks) == 1:
                 only = chunks[0]
-                count = sock.send(only, _FLAGS)
-                if count < len(only):
-                    self._advance(count)
-                    return False
-                self.sent_bytes += count
-                chunks.clear()
-                return True
+                if type(only) is bytes:  # As nearly always.
+                    count = sock.send(only, _FLAGS)
+                    if count < len(only):
+                        self._advance(count)
+                        return False
+                    self.sent_bytes += count
+                    chunks.clear()
+                    return True
             stop_at = self.sent_bytes + FLUSH_BUDGET_BYTES
             while chunks and self.sent_bytes < stop_at:
                 first = chunks[0]

@@ -120,6 +120,7 @@ def seal_batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    is_transactional: bool = False,
 ) -> bytearray:
     """Writes the header of a producer's batch into the bytes left in front of its records.
 
@@ -134,7 +135,7 @@ def seal_batch(
         -1,
         CURRENT_MAGIC,
         0,
-        int(codec),
+        int(codec) | TRANSACTIONAL_MASK if is_transactional else int(codec),
         record_count - 1,
         base_timestamp,
         max_timestamp,

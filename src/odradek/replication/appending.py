@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 
 from odradek.errors import ApiError, ErrorCode, RecordsError, StorageError
 from odradek.model import AppendOrigin, TopicPartition
-from odradek.records.batch import Buffer
+from odradek.records.batch import Buffer, parse_header
+from odradek.records.control import parse_end_transaction_marker
 from odradek.replication.delayed_produce import DelayedProduce, ProduceResult
 from odradek.replication.hosted import HostedPartitions
 from odradek.replication.parked import ParkedRequests, Purgatories
@@ -104,6 +105,42 @@ class Appends:
             else:
                 respond(results)
             return results
+        finally:
+            if is_outermost:
+                self._parked.end()
+
+    def append_markers(
+        self,
+        markers: Mapping[TopicPartition, bytes],
+        *,
+        transaction_version: int,
+        timeout_ms: int,
+        respond: Callable[[Mapping[TopicPartition, ProduceResult]], None],
+    ) -> None:
+        """Appends transaction markers to leaders here; answers when all in-sync replicas have them.
+
+        Args:
+            markers: The control batch of each partition.
+            transaction_version: Decides which epochs of producers are late.
+            timeout_ms: How long to wait for the replicas.
+            respond: Takes the results.
+        """
+        results: dict[TopicPartition, ProduceResult] = {}
+        pending: dict[TopicPartition, int] = {}
+        is_outermost = self._parked.begin()
+        try:
+            for tp, batch in markers.items():
+                try:
+                    partition = self._hosted.get(tp) or self._hosted.find_leader(tp)
+                    _check_marker(partition, batch, transaction_version)
+                except ApiError as error:
+                    results[tp] = _refusal(tp, error)
+                    continue
+                results[tp] = self._append(tp, batch, AppendOrigin.COORDINATOR, -1, pending)
+            if pending:
+                self._park_produce(timeout_ms, pending, results, respond)
+            else:
+                respond(results)
         finally:
             if is_outermost:
                 self._parked.end()
@@ -248,6 +285,22 @@ class Appends:
             # Without followers a batch is committed as soon as it is appended.
             parked.note(tp, before < 0 or partition.high_watermark > before)
         return info
+
+
+def _check_marker(partition: Partition, batch: bytes, transaction_version: int) -> None:
+    """Checks the epochs of a transaction marker, by the version of its transaction.
+
+    The append checks them, too, but does not know the version.
+
+    Raises:
+        ApiError: Not the leader, or the epoch of the producer or the coordinator is late.
+    """
+    header = parse_header(batch)
+    marker = parse_end_transaction_marker(batch, header=header)
+    assert header is not None
+    assert marker is not None, "made by this broker"
+    state = partition.leader_log().producer_state
+    state.check_marker(header, marker, transaction_version=transaction_version)
 
 
 def _result_of(info: LogAppendInfo, error: ErrorCode) -> ProduceResult:

@@ -9,8 +9,9 @@ It ends as soon as one of these holds for any of its partitions:
 | the reader is a follower that knows a lower high watermark             | commits depend on it    |
 
 or when the bytes between fetch offsets and readable ends add up to `min_bytes`. A reader ahead of
-the readable end, as after a change of leader, waits until the end reaches it. The logs are read
-again for the answer. A fetch of more than `MANY_PARTITIONS` ends at the first change.
+the readable end, as after a change of leader, waits until the end reaches it. Bytes that a follower
+may not have now (`throttles`) do not count. The logs are read again for the answer. A fetch of more
+than `MANY_PARTITIONS` ends at the first change.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from odradek.errors import ApiError, StorageError
 from odradek.purgatory import DelayedOperation
 from odradek.replication.fetch_values import FetchParams, FetchPartition, FetchResults
 from odradek.replication.hosted import HostedPartitions
+from odradek.replication.throttles import ReplicationThrottle
 from odradek.storage.log.log import Log
 from odradek.storage.log.offsets import LogOffsetMetadata
 from odradek.storage.log.reader import FetchIsolation
@@ -44,6 +46,7 @@ class DelayedFetch(DelayedOperation):
         respond: Gets the results.
         read_and_respond: Reads the logs again and answers.
         on_expired: Called when the time ran out, with whether the reader is a follower.
+        throttle: Holds back the records of followers.
     """
 
     __slots__ = (
@@ -51,6 +54,7 @@ class DelayedFetch(DelayedOperation):
         "_on_expired",
         "_places",
         "_read_and_respond",
+        "_throttle",
         "params",
         "partitions",
         "respond",
@@ -66,6 +70,7 @@ class DelayedFetch(DelayedOperation):
         respond: Callable[[FetchResults], None],
         read_and_respond: Callable[["DelayedFetch"], None],
         on_expired: Callable[[bool], None],
+        throttle: ReplicationThrottle | None = None,
     ) -> None:
         super().__init__(params.max_wait_ms)
         self.params = params
@@ -75,6 +80,7 @@ class DelayedFetch(DelayedOperation):
         self._hosted = hosted
         self._read_and_respond = read_and_respond
         self._on_expired = on_expired
+        self._throttle = throttle
 
     def try_complete(self) -> bool:
         if len(self.partitions) > MANY_PARTITIONS:
@@ -84,7 +90,7 @@ class DelayedFetch(DelayedOperation):
         accumulated = 0
         for wanted, place in self._places:
             try:
-                partition = self._hosted.find_wanted(wanted, only_leader=only_leader)
+                partition = self._hosted.find_wanted(wanted)
                 log = partition.log_for(wanted.current_leader_epoch, only_leader=only_leader)
                 end = _visible_end(log, isolation)
             except (ApiError, StorageError):
@@ -93,6 +99,14 @@ class DelayedFetch(DelayedOperation):
                 return self.force_complete()
             if end.message_offset == place.message_offset:
                 continue  # Nothing new; the segment may have rolled below the same offset.
+            if (
+                params.replica_id >= 0
+                and self._throttle is not None
+                and self._throttle.holds_back(
+                    wanted.tp, is_in_sync=params.replica_id in partition.isr
+                )
+            ):
+                continue
             if not end.is_on_same_segment(place):
                 return self.force_complete()
             if end.message_offset > place.message_offset:

@@ -1,7 +1,7 @@
 """Parameters and results of a fetch: values shared by the read path and its callers."""
 
 import uuid
-from typing import final
+from typing import NamedTuple, final
 
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
@@ -12,6 +12,7 @@ from odradek.storage.segments.file_slice import FileSlice
 __all__ = [
     "CONSUMER_ID",
     "FUTURE_REPLICA_ID",
+    "ClientPlace",
     "FetchParams",
     "FetchPartition",
     "FetchResult",
@@ -20,6 +21,13 @@ __all__ = [
 
 CONSUMER_ID = -1
 FUTURE_REPLICA_ID = -3  # A replica of this very broker that moves to another directory.
+
+
+class ClientPlace(NamedTuple):
+    """Where a consumer is, as far as it tells."""
+
+    rack: str
+    listener: str  # By which it reaches brokers.
 
 
 @final
@@ -36,6 +44,7 @@ class FetchParams:
         "max_wait_ms",
         "min_bytes",
         "only_from_leader",
+        "place",
         "read_committed",
         "replica_epoch",
         "replica_id",
@@ -51,6 +60,7 @@ class FetchParams:
         read_committed: bool = False,
         has_client_metadata: bool = False,
         replica_epoch: int = -1,
+        place: ClientPlace | None = None,
     ) -> None:
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
@@ -60,7 +70,8 @@ class FetchParams:
         # Never exceed `max_bytes`, not even for one batch (Fetch v2-).
         self.is_hard_limit = is_hard_limit
         self.read_committed = read_committed
-        self.has_client_metadata = has_client_metadata  # The consumer may be sent to a follower.
+        self.has_client_metadata = has_client_metadata  # The consumer may read from a follower.
+        self.place = place  # Of a consumer that names its rack; it may be sent to a follower.
         self.is_from_follower = replica_id >= 0
         self.is_from_consumer = replica_id < 0 and replica_id != FUTURE_REPLICA_ID
         # Which records the reader may see, and on which replicas. Computed once, since a parked

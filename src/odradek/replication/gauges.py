@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from odradek.clock import Clock
 from odradek.metrics import MetricRegistry
 from odradek.replication.fetch_session import FetchSessionCache
 from odradek.replication.hosted import HostedPartitions
@@ -10,8 +11,21 @@ from odradek.replication.partition import Partition
 __all__ = ["register_fetch_session_metrics", "register_replica_gauges"]
 
 
-def register_replica_gauges(hosted: HostedPartitions, registry: MetricRegistry) -> None:
-    """Registers the gauges; each walks the partitions when it is read."""
+def register_replica_gauges(
+    hosted: HostedPartitions,
+    registry: MetricRegistry,
+    *,
+    clock: Clock,
+    late_transaction_ms: int,
+) -> None:
+    """Registers the gauges; each walks the partitions when it is read.
+
+    Args:
+        hosted: The partitions.
+        registry: The registry of metrics.
+        clock: The present time.
+        late_transaction_ms: The age from which on an open transaction hangs.
+    """
 
     def counting(is_counted: Callable[[Partition], bool]) -> Callable[[], float]:
         return lambda: sum(map(is_counted, hosted.online()))
@@ -24,6 +38,25 @@ def register_replica_gauges(hosted: HostedPartitions, registry: MetricRegistry) 
     group.gauge("UnderMinIsrPartitionCount", counting(lambda p: p.is_under_min_isr))
     group.gauge("AtMinIsrPartitionCount", counting(lambda p: p.is_at_min_isr))
     group.gauge("ReassigningPartitions", counting(lambda p: p.is_being_reassigned))
+    group.gauge(
+        "PartitionsWithLateTransactionsCount",
+        lambda: sum(
+            _has_late_transaction(partition, clock.now_ms() - late_transaction_ms)
+            for partition in hosted.online()
+        ),
+        "Led partitions with a transaction whose end is overdue.",
+    )
+
+
+def _has_late_transaction(partition: Partition, before_ms: int) -> bool:
+    """Whether it is led here, with an open transaction whose newest batch is older than a time."""
+    if not partition.is_leader or partition.log is None:
+        return False
+    state = partition.log.producer_state
+    return not state.is_stable and any(
+        entry.current_transaction_first_offset is not None and entry.last_timestamp < before_ms
+        for entry in state.producers.values()
+    )
 
 
 def register_fetch_session_metrics(cache: FetchSessionCache, registry: MetricRegistry) -> None:

@@ -120,7 +120,7 @@ class HostedPartitions:
         """The partition for a request to its leader; whether it leads is checked on use."""
         return self.find(tp, expect_leader=True)
 
-    def find_wanted(self, wanted: FetchPartition, *, only_leader: bool) -> Partition:
+    def find_wanted(self, wanted: FetchPartition) -> Partition:
         """The partition that a fetch names.
 
         Raises:
@@ -128,7 +128,8 @@ class HostedPartitions:
         """
         partition = self._partitions.get(wanted.tp)
         if partition is None:
-            partition = self.find(wanted.tp, expect_leader=only_leader)
+            # NOT_LEADER_OR_FOLLOWER to every reader: as Kafka since 2.6, so that it looks again.
+            partition = self.find(wanted.tp, expect_leader=True)
         topic_id = wanted.topic_id
         if (
             topic_id is not None

@@ -13,6 +13,7 @@ With an engine whose leaders store the ISR themselves, changes are collected in 
 and announced to the controller from time to time.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -37,6 +38,8 @@ __all__ = ["RETRY_PAUSE_S", "IsrUpdates"]
 logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.1
+# That the periodic check looks at in one turn of the loop: a few microseconds each.
+_PARTITIONS_PER_TURN = 200
 
 Announce = Callable[[tuple[TopicPartition, ...]], Awaitable[None]]
 
@@ -103,10 +106,13 @@ class IsrUpdates:
 
     # Periodic work
 
-    def shrink(self) -> None:
-        """Proposes the removal of members that stopped keeping up."""
-        for partition, change in self._replicas.propose_isr_shrinks():
-            self.submit(partition, change)
+    async def shrink(self) -> None:
+        """Proposes the removal of members that stopped keeping up; some partitions per turn."""
+        for number, proposed in enumerate(self._replicas.propose_isr_shrinks(), 1):
+            if proposed is not None:
+                self.submit(*proposed)
+            if number % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     async def announce_due(self) -> None:
         """Announces the stored changes to the controller, if it is time."""
@@ -124,7 +130,7 @@ class IsrUpdates:
         """Proposes shrinks forever, twice as often as a member may lag."""
         while True:
             await self._tasks.sleep(self._replicas.config.max_lag_ms / 2000)
-            self.shrink()
+            await self.shrink()
 
     async def run_announcements(self) -> None:
         """Announces due changes forever."""

@@ -10,10 +10,9 @@ Rules:
 
 1. Only a leader appends client batches, moves the high watermark by itself, and changes the ISR.
 2. At most one ISR change is in flight. It is proposed by a plain `def` (`propose_…`), sent by
-   `isr_updates`, and settled by `settle_isr_change`. A newer state from the controller ends it, and
-   an answer that comes after that is dropped. A change that met another version stays in flight,
-   too: it may have been stored and overwritten, and then the broker it added is in the real ISR,
-   until the controller sends the state that holds. One that the controller refused is over.
+   `isr_updates`, and settled by `settle_isr_change`. A newer state from the controller ends it; an
+   answer after that is dropped. A change that met another version stays in flight until that state
+   comes: it may be stored and overwritten, and what it added is in the real ISR. Refused ones end.
 3. The high watermark waits for the maximal ISR (`isr`), and never falls within an epoch.
 
 Everything here is synchronous. The return values say whether a parked produce or fetch may be
@@ -52,7 +51,6 @@ __all__ = ["ISR_RETRY_MS", "Partition"]
 logger = logging.getLogger(__name__)
 
 _NONE = ErrorCode.NONE
-
 # Between a refused proposal and the next one: a follower that shuts down fetches on meanwhile.
 ISR_RETRY_MS: Final = 1_000
 
@@ -73,18 +71,20 @@ class Partition:
         "_clock",
         "_followers",
         "_is_broker_alive",
-        "_local_id",
         "_max_lag_ms",
         "_proposes_from_ms",
         "adding_replicas",
+        "began_in_sync",
         "controller_epoch",
         "epoch_start_offset",
+        "future_log",
         "is_leader",
         "is_suspended",
         "isr",
         "isr_change",
         "leader_epoch",
         "leader_id",
+        "local_id",
         "log",
         "min_insync_replicas",
         "partition_version",
@@ -110,6 +110,8 @@ class Partition:
         self.stats = stats
         self.topic_id: uuid.UUID | None = None
         self.log: Log | None = None  # None until a role was given.
+        # The copy that is to replace the log, while a move to another directory runs.
+        self.future_log: Log | None = None
         self.is_leader = False  # Invariant: `log` is not None if it is True.
         # Whether this broker may have been replaced as leader without knowing it.
         self.is_suspended = False
@@ -124,7 +126,7 @@ class Partition:
         self.isr: tuple[int, ...] = ()  # Committed; empty on a follower.
         self.isr_change: IsrChange | None = None  # In flight.
         self.min_insync_replicas = 1
-        self._local_id = local_id
+        self.local_id = local_id
         self._clock = clock
         self._max_lag_ms = max_lag_ms
         self._is_broker_alive = is_broker_alive
@@ -173,7 +175,7 @@ class Partition:
     @property
     def is_being_added_here(self) -> bool:
         """Whether a reassignment adds this very replica."""
-        return self._local_id in self.adding_replicas
+        return self.local_id in self.adding_replicas
 
     # Roles
 
@@ -189,7 +191,7 @@ class Partition:
             raise log.fail("record a leader epoch", error) from error
         is_new = not self.is_leader
         self._take_state(state, log)
-        self.leader_id = self._local_id
+        self.leader_id = self.local_id
         self.is_leader = True
         self.isr = state.isr
         self.epoch_start_offset = log.log_end_offset
@@ -236,6 +238,7 @@ class Partition:
         self.replicas = state.replicas
         self.adding_replicas = state.adding_replicas
         self.removing_replicas = state.removing_replicas
+        self.began_in_sync = self.local_id in state.isr  # As the controller gave the role.
         self.isr_change = None
         self.tell_watches()
 
@@ -248,7 +251,7 @@ class Partition:
         """Keeps the state of known replicas and adds a fresh one for each new replica."""
         followers: dict[int, FollowerState] = {}
         for broker_id in self.replicas:
-            if broker_id == self._local_id:
+            if broker_id == self.local_id:
                 continue
             follower = self._followers.get(broker_id)
             if follower is None:
@@ -269,7 +272,7 @@ class Partition:
         if not self.is_leader or log is None:
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self.tp}: broker {self._local_id} is not the leader, {self.leader_id} is",
+                f"{self.tp}: broker {self.local_id} is not the leader, {self.leader_id} is",
             )
         return log
 
@@ -322,7 +325,7 @@ class Partition:
             if self.is_suspended:
                 raise ApiError(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                    f"{self.tp}: broker {self._local_id} has lost its session, and waits for the"
+                    f"{self.tp}: broker {self.local_id} has lost its session, and waits for the"
                     " controller to confirm that it leads",
                 )
             raise ApiError(
@@ -436,8 +439,11 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """Smallest log start over this log and those of live followers; -1 while one is unknown."""
+        """Smallest log start over this log, its future one and live followers; -1: not known."""
         low_watermark = self.leader_log().log_start_offset
+        future = self.future_log
+        if future is not None and future.is_usable:
+            low_watermark = min(low_watermark, future.log_start_offset)
         for follower in self._followers.values():
             if follower.log_start_offset < low_watermark and self._is_broker_alive(
                 follower.broker_id
@@ -542,10 +548,12 @@ class Partition:
         """Proposes to drop members that stopped keeping up, if no change is in flight."""
         if not self.is_leader or self.isr_change is not None or self.is_suspended:
             return None
+        if len(self.isr) == 1:
+            return None  # The leader alone: it is never dropped.
         behind = out_of_sync_replicas(
             self.isr,
             self._followers,
-            leader_id=self._local_id,
+            leader_id=self.local_id,
             leader_end=self.leader_log().log_end_offset,
             now_ms=self._clock.monotonic_ms(),
             max_lag_ms=self._max_lag_ms,
@@ -558,7 +566,7 @@ class Partition:
         logger.info("%s: proposing ISR %s instead of %s", self.tp, isr, self.isr)
         change = IsrChange(
             LeaderAndIsr(
-                leader=self._local_id,
+                leader=self.local_id,
                 leader_epoch=self.leader_epoch,
                 isr=isr,
                 partition_version=self.partition_version,

@@ -9,15 +9,22 @@ Read again with the first one drained: 80 bytes of the second.
 The pieces of one answer are limited, too. Each is read, or keeps a descriptor until it is sent, so
 many partitions with little data would cost other requests more than one with much. Partitions
 beyond the limit have no records in this answer; a session puts them first in the next one.
+
+A consumer that names its rack may be sent to a follower there (`replica_selection`): its answer has
+the follower's id and no records, and does not wait.
 """
 
 import logging
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from odradek.errors import ApiError, ErrorCode, StorageError
+from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.delayed_fetch import DelayedFetch
 from odradek.replication.fetch_values import (
+    ClientPlace,
     FetchParams,
     FetchPartition,
     FetchResult,
@@ -29,8 +36,10 @@ from odradek.replication.isr import IsrChange
 from odradek.replication.news_fetch import NewsFetch, NewsReader
 from odradek.replication.parked import ParkedRequests
 from odradek.replication.partition import Partition
+from odradek.replication.replica_selection import NO_REPLICA, select_replica
 from odradek.replication.shared_read import SharedRead
 from odradek.replication.stats import ReplicationStats, TopicStats
+from odradek.replication.throttles import ReplicationThrottle
 from odradek.storage.log.reader import FetchIsolation
 
 __all__ = ["MAX_PIECES", "Reads", "read_partitions"]
@@ -45,6 +54,9 @@ MAX_PIECES = 100
 # Partitions that `fetch_many` reads in one step, in a fraction of a millisecond.
 _READ_AT_ONCE = 20
 
+# The follower that a consumer should read a partition from at an offset, or NO_REPLICA.
+FindPreferred: TypeAlias = Callable[[Partition, int], int]
+
 
 class Reads:
     """The fetch side of a `ReplicaManager`.
@@ -56,7 +68,15 @@ class Reads:
         stats: Meters of the topics.
     """
 
-    __slots__ = ("_hosted", "_parked", "_purgatory", "_stats", "submit_isr_change")
+    __slots__ = (
+        "_hosted",
+        "_parked",
+        "_purgatory",
+        "_stats",
+        "rack_of",
+        "submit_isr_change",
+        "throttle",
+    )
 
     def __init__(
         self,
@@ -71,6 +91,10 @@ class Reads:
         self._stats = stats
         # Carries out the ISR changes that followers' fetches cause. None: none are proposed.
         self.submit_isr_change: Callable[[Partition, IsrChange], None] | None = None
+        # The rack of a broker that has a listener. None: consumers are not sent to followers.
+        self.rack_of: Callable[[int, str], str | None] | None = None
+        # Of what followers are sent. None: they are not limited.
+        self.throttle: ReplicationThrottle | None = None
 
     def fetch(
         self,
@@ -86,7 +110,7 @@ class Reads:
         """
         is_outermost = self._parked.begin()
         try:
-            results = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
+            results = self._read(params, partitions)
             if params.replica_id >= 0:
                 self._note_follower(params, results)
             if not partitions or self._is_enough(params, results):
@@ -108,7 +132,7 @@ class Reads:
         parked = self._parked
         is_outermost = parked.begin()
         try:
-            results = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
+            results = self._read(params, partitions)
             self._note_follower(params, results)
             if self._is_enough(params, results):
                 self._answer_fetch(params, results, reader.respond)
@@ -120,6 +144,7 @@ class Reads:
                 reader,
                 finish=self._finish_news,
                 on_expired=self._stats.mark_fetch_expired,
+                throttle=self.throttle,
             )
             news.wake = lambda: parked.note(news, False)
             news.waiting_count += 1
@@ -134,8 +159,7 @@ class Reads:
         operation.news.waiting_count -= 1
         params, reader = operation.params, operation.reader
         partitions = reader.take_again()
-        found = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
-        self._answer_fetch(params, found, reader.respond)
+        self._answer_fetch(params, self._read(params, partitions), reader.respond)
 
     def fetch_many(
         self,
@@ -200,6 +224,28 @@ class Reads:
         is_reading = False
         on_parked(operation)
 
+    def _read(
+        self,
+        params: FetchParams,
+        partitions: Sequence[FetchPartition],
+        *,
+        used_bytes: int = 0,
+        piece_count: int = 0,
+    ) -> FetchResults:
+        find_preferred: FindPreferred | None = None
+        if params.place is not None and self.rack_of is not None:
+            find_preferred = partial(_find_preferred, params.place, self.rack_of)
+        return read_partitions(
+            self._hosted,
+            params,
+            partitions,
+            self._stats.all_topics,
+            used_bytes=used_bytes,
+            piece_count=piece_count,
+            find_preferred=find_preferred,
+            throttle=self.throttle,
+        )
+
     def _read_in_steps(
         self,
         params: FetchParams,
@@ -211,11 +257,9 @@ class Reads:
         results: FetchResults = []
         used_bytes = piece_count = 0
         for start in range(0, len(partitions), _READ_AT_ONCE):
-            some = read_partitions(
-                self._hosted,
+            some = self._read(
                 params,
                 partitions[start : start + _READ_AT_ONCE],
-                self._stats.all_topics,
                 used_bytes=used_bytes,
                 piece_count=piece_count,
             )
@@ -257,6 +301,8 @@ class Reads:
         for wanted, result in results:
             if result.error is not _NONE or result.diverging_epoch is not None:
                 return True
+            if result.preferred_read_replica != NO_REPLICA:
+                return True
             if result.records is not None:
                 readable += result.records.length
                 piece_count += 1
@@ -282,6 +328,7 @@ class Reads:
             respond=respond,
             read_and_respond=self._finish_fetch,
             on_expired=self._stats.mark_fetch_expired,
+            throttle=self.throttle,
         )
         if not _is_at_end(params, results) and operation.try_complete():
             return
@@ -293,14 +340,14 @@ class Reads:
         """Reads again for a fetch that has waited, and answers it."""
         params, partitions = operation.params, operation.partitions
         if params.replica_id >= 0 or len(partitions) != 1:
-            found = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
+            found = self._read(params, partitions)
         else:
             parked, wanted = self._parked, partitions[0]
             shared = parked.shared_read
             if shared is not None and shared.suits(params, wanted):
                 operation.respond([(wanted, shared.take())])
                 return
-            found = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
+            found = self._read(params, partitions)
             partition = self._hosted.get(wanted.tp)
             result = found[0][1]
             if parked.is_checking_fetches and result.error is _NONE and partition is not None:
@@ -323,6 +370,8 @@ class Reads:
                 partition.stats.count_bytes_out(size)
                 continue
             self._stats.replication_bytes_out.mark(size)
+            if self.throttle is not None:
+                self.throttle.count(wanted.tp, size)
             if params.replica_id in partition.adding_replicas:
                 self._stats.reassignment_bytes_out.mark(size)
             follower = partition.followers.get(params.replica_id)
@@ -372,6 +421,8 @@ def read_partitions(
     *,
     used_bytes: int = 0,
     piece_count: int = 0,
+    find_preferred: FindPreferred | None = None,
+    throttle: ReplicationThrottle | None = None,
 ) -> FetchResults:
     """Reads the partitions now; returns the result of each, in order.
 
@@ -382,6 +433,8 @@ def read_partitions(
         all_topics: Counts fetches of partitions that are not here.
         used_bytes: Bytes that partitions before these have in the same answer.
         piece_count: Pieces of files that they have.
+        find_preferred: Finds the follower that the consumer should read from instead.
+        throttle: Holds back the records of followers.
     """
     results: FetchResults = []
     budget = params.max_bytes - used_bytes if piece_count < MAX_PIECES else 0
@@ -392,18 +445,22 @@ def read_partitions(
     for wanted in partitions:
         stats = all_topics
         try:
-            partition = hosted.find_wanted(wanted, only_leader=only_leader)
+            partition = hosted.find_wanted(wanted)
             stats = partition.stats
-            result = partition.read(
-                wanted.fetch_offset,
-                max(0, min(wanted.max_bytes, budget)),
-                isolation,
-                current_leader_epoch=wanted.current_leader_epoch,
-                last_fetched_epoch=wanted.last_fetched_epoch,
-                only_leader=only_leader,
-                min_one_message=min_one_message,
-                allows_part_of_batch=not is_soft_limit,
-            )
+            result = None
+            if find_preferred is not None and partition.is_leader:
+                result = _redirection(partition, wanted, find_preferred)
+            if result is None:
+                result = partition.read(
+                    wanted.fetch_offset,
+                    max(0, min(wanted.max_bytes, budget)),
+                    isolation,
+                    current_leader_epoch=wanted.current_leader_epoch,
+                    last_fetched_epoch=wanted.last_fetched_epoch,
+                    only_leader=only_leader,
+                    min_one_message=min_one_message,
+                    allows_part_of_batch=not is_soft_limit,
+                )
         except ApiError as error:
             result = FetchResult(error.code)
         except StorageError:
@@ -413,9 +470,8 @@ def read_partitions(
             stats.count_failed_fetch()
             result = FetchResult(ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
-            if params.replica_id >= 0 and params.replica_id not in partition.followers:
-                stranger_count += 1
-                result.records = None
+            if params.replica_id >= 0:
+                stranger_count += _hold_back(result, partition, params.replica_id, throttle)
             if result.records is not None:
                 budget -= result.records.length
                 min_one_message = False
@@ -425,13 +481,76 @@ def read_partitions(
         stats.count_fetch()
         results.append((wanted, result))
     if stranger_count:
-        logger.warning(
-            "Broker %d fetches %d partitions, among them %s, whose replicas it does not have",
-            params.replica_id,
-            stranger_count,
-            partitions[0].tp,
-        )
+        _tell_of_stranger(params.replica_id, stranger_count, partitions[0].tp)
     return results
+
+
+def _hold_back(
+    result: FetchResult,
+    partition: Partition,
+    replica_id: int,
+    throttle: ReplicationThrottle | None,
+) -> bool:
+    """Takes the records from the result of a broker that may not have them now.
+
+    Returns whether the broker has no replica of the partition at all.
+    """
+    is_stranger = replica_id not in partition.followers
+    if is_stranger or (
+        throttle is not None
+        and throttle.holds_back(partition.tp, is_in_sync=replica_id in partition.isr)
+    ):
+        result.records = None
+    return is_stranger
+
+
+def _tell_of_stranger(broker_id: int, count: int, example: TopicPartition) -> None:
+    logger.warning(
+        "Broker %d fetches %d partitions, among them %s, whose replicas it does not have",
+        broker_id,
+        count,
+        example,
+    )
+
+
+def _find_preferred(
+    place: ClientPlace,
+    rack_of: Callable[[int, str], str | None],
+    partition: Partition,
+    fetch_offset: int,
+) -> int:
+    """Where a consumer should read a partition that is led here."""
+    return select_replica(
+        place.rack,
+        fetch_offset,
+        leader_id=partition.local_id,
+        followers=partition.followers.values(),
+        isr=partition.isr,
+        rack_of=lambda broker_id: rack_of(broker_id, place.listener),
+    )
+
+
+def _redirection(
+    partition: Partition, wanted: FetchPartition, find_preferred: FindPreferred
+) -> FetchResult | None:
+    """The answer that sends a consumer to a follower: watermarks of the leader, and no records.
+
+    None if the leader is to be read.
+
+    Raises:
+        ApiError: By the epoch.
+    """
+    preferred = find_preferred(partition, wanted.fetch_offset)
+    if preferred == NO_REPLICA:
+        return None
+    watermarks = partition.log_for(wanted.current_leader_epoch, only_leader=False).watermarks
+    return FetchResult(
+        _NONE,
+        watermarks.high_watermark.message_offset,
+        watermarks.last_stable_offset,
+        watermarks.log_start_offset,
+        preferred_read_replica=preferred,
+    )
 
 
 def _is_at_end(params: FetchParams, results: FetchResults) -> bool:

@@ -6,19 +6,17 @@ before it returns, or when its parked operation ends.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Iterator
 
 from odradek.clock import Clock
 from odradek.errors import ErrorCode, StorageError
 from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
-from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
+from odradek.metadata.delta import LocalDelta
 from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown, IsrRefused
 from odradek.model import TopicPartition
 from odradek.replication.appending import Appends
+from odradek.replication.directory_moves import DirectoryMoves
 from odradek.replication.following.replica_fetchers import ReplicaFetchers
 from odradek.replication.gauges import register_replica_gauges
 from odradek.replication.high_watermarks import HighWatermarkCheckpoints
@@ -32,18 +30,11 @@ from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.directories.log_manager import LogManager
-from odradek.storage.log.log import Log
-from odradek.storage.log.services import BackgroundTasks, Steps, run_beside
+from odradek.storage.log.services import BackgroundTasks
 
 __all__ = ["Purgatories", "ReplicaManager", "ReplicaManagerConfig"]
 
 logger = logging.getLogger(__name__)
-
-_NONE = ErrorCode.NONE
-
-# Partitions whose roles are taken at the same time. Fewer than a broker has storage threads, so
-# that a flush or a write of the store waits for one partition and not for all of them.
-_CHANGES_AT_ONCE: Final = 3
 
 
 @mypyc_attr(native_class=False)
@@ -54,6 +45,8 @@ class ReplicaManagerConfig:
     broker_id: int
     max_lag_ms: int = 30_000  # replica.lag.time.max.ms
     internal_topics: frozenset[str] = frozenset({"__consumer_offsets", "__transaction_state"})
+    # The age from which on an open transaction hangs: transaction.max.timeout.ms and 5 minutes.
+    late_transaction_ms: int = 1_200_000
 
 
 class ReplicaManager:
@@ -106,9 +99,16 @@ class ReplicaManager:
             min_insync_replicas=min_insync_replicas,
             is_broker_alive=lambda broker_id: self._is_broker_alive(broker_id),
         )
-        register_replica_gauges(self._hosted, stats.registry)
+        register_replica_gauges(
+            self._hosted,
+            stats.registry,
+            clock=clock,
+            late_transaction_ms=config.late_transaction_ms,
+        )
         # None: partitions that other brokers lead are not followed.
         self.fetchers: ReplicaFetchers | None = None
+        # None: replicas do not move between data directories.
+        self.moves: DirectoryMoves | None = None
         # Partitions whose roles were taken, to be followed once metadata is published.
         self._to_follow: dict[TopicPartition, None] = {}
 
@@ -136,6 +136,14 @@ class ReplicaManager:
     def use_isr_updates(self, submit: Callable[[Partition, IsrChange], None]) -> None:
         """Sets the function that carries out ISR changes caused by followers' fetches."""
         self.reads.submit_isr_change = submit
+
+    def use_racks(self, rack_of: Callable[[int, str], str | None]) -> None:
+        """Sends consumers that name their rack to followers there (KIP-392).
+
+        Args:
+            rack_of: The rack of a broker that has a listener; None if it does not.
+        """
+        self.reads.rack_of = rack_of
 
     def partitions(self) -> list[Partition]:
         """Hosted partitions that are online."""
@@ -171,22 +179,13 @@ class ReplicaManager:
         an error if one occurred that belongs to no partition. Partitions whose roles change are not
         followed meanwhile; `start_following` is called when the metadata is published.
         """
-        results: dict[TopicPartition, ErrorCode] = {}
-        tasks = self.log_manager.tasks
-        waves = iter(_waves(delta))
 
-        def next_wave(error: Exception | None) -> None:
-            wave = next(waves, None) if error is None else None
-            if wave is not None:
-                run_beside(tasks, self._changes(wave, results), next_wave, at_once=_CHANGES_AT_ONCE)
-                return
-            self._remove_meters(dict.fromkeys(tp.topic for tp in results))
+        def applied(results: dict[TopicPartition, ErrorCode], error: Exception | None) -> None:
             self._parked.release((tp, True) for tp in results)
             done(results, error)
 
         def begin() -> None:
-            directories = self.log_manager.online_directories
-            run_beside(tasks, [self._high_watermarks.load(directories)], next_wave, at_once=1)
+            self._roles.apply(delta, applied)
 
         if self.fetchers is None:
             begin()
@@ -197,41 +196,26 @@ class ReplicaManager:
             self.fetchers.halt(changed, begin)
 
     def start_following(self) -> None:
-        """Follows the leaders of partitions whose roles were taken; metadata is published."""
+        """Follows the leaders of partitions whose roles were taken; metadata is published.
+
+        Moves between data directories go on, too.
+        """
         if self.fetchers is not None:
             partitions, self._to_follow = self._to_follow, {}
             self.fetchers.follow(partitions)
             self.fetchers.follow_waiting()
+        if self.moves is not None:
+            self.moves.resume()
+
+    def is_at_work(self, tp: TopicPartition) -> bool:
+        """Whether the role of a partition is being taken, or a follower cuts its log."""
+        is_following = self.fetchers is not None and self.fetchers.is_at_work(tp)
+        return is_following or tp in self._hosted.being_changed
 
     def note_moved(self, tp: TopicPartition) -> None:
-        """Checks the fetches that wait for a partition whose high watermark a leader moved."""
+        """Checks the requests that wait for a partition: a watermark, or its log, is another."""
         if self._parked.is_awaited(tp):
             self._parked.release([(tp, True)])
-
-    def _changes(
-        self, wave: LocalDelta, results: dict[TopicPartition, ErrorCode]
-    ) -> Iterator[Steps[None]]:
-        """The changes of a delta that names each partition once; each adds its result."""
-
-        def take(hosted: HostedPartition) -> Steps[None]:
-            results[hosted.state.tp] = yield from self._roles.take(hosted)
-
-        def delete(logs: Sequence[Log]) -> Steps[None]:
-            results.update((yield from self._roles.delete(logs)))
-
-        yield from map(take, wave.hosted)
-        stopped, deleted = self._roles.stop(wave.stopped)
-        results.update(stopped)
-        yield from map(delete, deleted.values())
-
-    def _remove_meters(self, topics: Iterable[str]) -> None:
-        """Removes the meters of topics that are gone, or no longer have a leader here."""
-        hosted, led = self._hosted.topics()
-        for topic in topics:
-            if topic not in hosted:
-                self.stats.remove_topic(topic)
-            elif topic not in led:
-                self.stats.remove_leader_meters(topic)
 
     def renew_settings(self, is_changed: Callable[[str], bool]) -> Iterator[None]:
         """Renews the settings that partitions of changed topics cache, one partition a step."""
@@ -261,13 +245,14 @@ class ReplicaManager:
 
     # In-sync replicas
 
-    def propose_isr_shrinks(self) -> list[tuple[Partition, IsrChange]]:
-        """The changes that the periodic check proposes; each is settled by `settle_isr`."""
-        return [
-            (partition, change)
-            for partition in self._hosted.online()
-            if (change := partition.propose_isr_shrink()) is not None
-        ]
+    def propose_isr_shrinks(self) -> Iterator[tuple[Partition, IsrChange] | None]:
+        """The changes that the periodic check proposes; each is settled by `settle_isr`.
+
+        One step per partition, with None for most: there may be thousands of partitions.
+        """
+        for partition in self._hosted.online():
+            change = partition.propose_isr_shrink()
+            yield None if change is None else (partition, change)
 
     def settle_isr(self, partition: Partition, change: IsrChange, outcome: AlterIsrOutcome) -> bool:
         """Settles an ISR change by its outcome; returns whether the partition applied it.
@@ -310,27 +295,3 @@ class ReplicaManager:
         """
         logs = [p.log for p in self._hosted.online() if p.log is not None]
         self._high_watermarks.write(logs, tasks)
-
-
-def _waves(delta: LocalDelta) -> list[LocalDelta]:
-    """Splits a delta into parts that name each partition once, to be applied one after another.
-
-    A delta usually names each partition once; then there is one part.
-    """
-    waves: list[tuple[list[HostedPartition], list[StoppedPartition]]] = []
-    seen: Counter[TopicPartition] = Counter()
-
-    def wave_of(
-        tp: TopicPartition,
-    ) -> tuple[list[HostedPartition], list[StoppedPartition]]:
-        number = seen[tp]
-        seen[tp] += 1
-        if number == len(waves):
-            waves.append(([], []))
-        return waves[number]
-
-    for hosted in delta.hosted:
-        wave_of(hosted.state.tp)[0].append(hosted)
-    for stopped in delta.stopped:
-        wave_of(stopped.tp)[1].append(stopped)
-    return [replace(delta, hosted=tuple(h), stopped=tuple(s)) for h, s in waves]

@@ -28,7 +28,10 @@ leave records whose epoch is unknown, and a follower would not find where it div
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
 
 from odradek.clock import Clock
 from odradek.errors import ApiError, CorruptCheckpointError, ErrorCode, StorageError
@@ -48,12 +51,15 @@ from odradek.storage.directories.partition_directories import (
     write_topic_id,
 )
 from odradek.storage.log.log import Log
-from odradek.storage.log.services import Steps
+from odradek.storage.log.services import Steps, run_beside
 
 __all__ = ["RoleChanges"]
 
 logger = logging.getLogger(__name__)
 
+# Partitions whose roles are taken at the same time. Fewer than a broker has storage threads, so
+# that a flush or a write of the store waits for one partition and not for all of them.
+_CHANGES_AT_ONCE: Final = 3
 # Marks an id that cannot be read; it equals no topic's id.
 _UNREADABLE = uuid.UUID(int=0)
 
@@ -103,6 +109,56 @@ class RoleChanges:
             if self._stop(stopped) is not ErrorCode.FENCED_LEADER_EPOCH:
                 changed[stopped.tp] = None
         return list(changed)
+
+    def apply(
+        self,
+        delta: LocalDelta,
+        done: Callable[[dict[TopicPartition, ErrorCode], Exception | None], None],
+    ) -> None:
+        """Takes and stops the roles a delta names, the disk's part on storage threads.
+
+        One call at a time: the next follows `done`, which gets the result of each partition, and
+        an error if one occurred that belongs to no partition.
+        """
+        results: dict[TopicPartition, ErrorCode] = {}
+        tasks = self.log_manager.tasks
+        waves = iter(_waves(delta))
+
+        def next_wave(error: Exception | None) -> None:
+            wave = next(waves, None) if error is None else None
+            if wave is not None:
+                run_beside(tasks, self._changes(wave, results), next_wave, at_once=_CHANGES_AT_ONCE)
+                return
+            self._remove_meters(dict.fromkeys(tp.topic for tp in results))
+            done(results, error)
+
+        directories = self.log_manager.online_directories
+        run_beside(tasks, [self.high_watermarks.load(directories)], next_wave, at_once=1)
+
+    def _changes(
+        self, wave: LocalDelta, results: dict[TopicPartition, ErrorCode]
+    ) -> Iterator[Steps[None]]:
+        """The changes of a delta that names each partition once; each adds its result."""
+
+        def take(hosted: HostedPartition) -> Steps[None]:
+            results[hosted.state.tp] = yield from self.take(hosted)
+
+        def delete(logs: Sequence[Log]) -> Steps[None]:
+            results.update((yield from self.delete(logs)))
+
+        yield from map(take, wave.hosted)
+        stopped, deleted = self.stop(wave.stopped)
+        results.update(stopped)
+        yield from map(delete, deleted.values())
+
+    def _remove_meters(self, topics: Iterable[str]) -> None:
+        """Removes the meters of topics that are gone, or no longer have a leader here."""
+        hosted, led = self.hosted.topics()
+        for topic in topics:
+            if topic not in hosted:
+                self.stats.remove_topic(topic)
+            elif topic not in led:
+                self.stats.remove_leader_meters(topic)
 
     def take(self, wanted: HostedPartition) -> Steps[ErrorCode]:
         """Makes this broker lead or follow, as the controller orders."""
@@ -357,3 +413,27 @@ class RoleChanges:
         self._check_unchanged(log.topic_partition, partition, epoch, log)
         if partition is not None:
             partition.topic_id = topic_id
+
+
+def _waves(delta: LocalDelta) -> list[LocalDelta]:
+    """Splits a delta into parts that name each partition once, to be applied one after another.
+
+    A delta usually names each partition once; then there is one part.
+    """
+    waves: list[tuple[list[HostedPartition], list[StoppedPartition]]] = []
+    seen: Counter[TopicPartition] = Counter()
+
+    def wave_of(
+        tp: TopicPartition,
+    ) -> tuple[list[HostedPartition], list[StoppedPartition]]:
+        number = seen[tp]
+        seen[tp] += 1
+        if number == len(waves):
+            waves.append(([], []))
+        return waves[number]
+
+    for hosted in delta.hosted:
+        wave_of(hosted.state.tp)[0].append(hosted)
+    for stopped in delta.stopped:
+        wave_of(stopped.tp)[1].append(stopped)
+    return [replace(delta, hosted=tuple(h), stopped=tuple(s)) for h, s in waves]

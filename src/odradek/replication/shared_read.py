@@ -46,6 +46,7 @@ class SharedRead:
             and params.max_bytes == read.max_bytes
             and params.isolation is read.isolation
             and params.only_from_leader == read.only_from_leader
+            and params.place == read.place
             and params.is_hard_limit == read.is_hard_limit
             and wanted.current_leader_epoch == mine.current_leader_epoch
             and wanted.last_fetched_epoch == mine.last_fetched_epoch

@@ -46,6 +46,16 @@ _METERS = {
     "invalid_offset_records": "InvalidOffsetOrSequenceRecordsPerSec",
 }
 
+# Followers are read, too: these stay where a topic is followed.
+_READ_METERS = frozenset(
+    {
+        "BytesOutPerSec",
+        "FailedFetchRequestsPerSec",
+        "FetchMessageConversionsPerSec",
+        "TotalFetchRequestsPerSec",
+    }
+)
+
 
 class TopicStats:
     """The traffic of one topic; each count is added to that of all topics, too.
@@ -81,10 +91,11 @@ class TopicStats:
     def _name(self, name: str) -> MetricName:
         return MetricName(_DOMAIN, _TYPE, name, self._tags)
 
-    def remove_from(self, registry: MetricRegistry) -> None:
-        """Removes the meters from the registry; counts of remaining references are lost."""
+    def remove_writes_from(self, registry: MetricRegistry) -> None:
+        """Removes the meters of writes from the registry; further counts of these are lost."""
         for name in _METERS.values():
-            registry.remove(self._name(name))
+            if name not in _READ_METERS:
+                registry.remove(self._name(name))
 
     def _mark(self, attribute: str, count: int = 1) -> None:
         getattr(self, attribute).mark(count)
@@ -188,7 +199,7 @@ class ReplicationStats:
         """Removes the meters that only a leader of the topic's partitions counts."""
         stats = self._topics.pop(topic, None)
         if stats is not None:
-            stats.remove_from(self.registry)
+            stats.remove_writes_from(self.registry)
 
     def remove_topic(self, name: str) -> None:
         """Removes all metrics of a topic that is gone from this broker."""

@@ -23,10 +23,10 @@ segment's index are preallocated space, not entries.
 
 import os
 import stat
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
 
-from odradek.errors import ApiError, LogDataError
+from odradek.errors import ApiError, DecodeError, LogDataError
 from odradek.files import Disk, read_whole
 from odradek.records.batch import CURRENT_MAGIC, BatchHeader, Buffer, increment_sequence
 from odradek.records.compression import Codec
@@ -43,9 +43,13 @@ from odradek.storage.producers.recent_batches import parse_recent
 from odradek.storage.producers.snapshot import parse_snapshot
 from odradek.storage.segments.scan import Scan
 
-__all__ = ["DumpLine", "dump_file"]
+__all__ = ["DumpLine", "RecordDecoder", "dump_file"]
 
 _STAGES = (paths.DELETED_SUFFIX, paths.CLEANED_SUFFIX, paths.SWAP_SUFFIX)
+
+
+# Key and value of a record as text; raises DecodeError if they are not what it expects.
+RecordDecoder: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str, str]]
 
 
 class DumpLine(NamedTuple):
@@ -55,27 +59,37 @@ class DumpLine(NamedTuple):
     is_problem: bool = False
 
 
-def dump_file(path: str, *, disk: Disk, records: bool = False) -> Iterator[DumpLine]:
+def dump_file(
+    path: str, *, disk: Disk, records: bool = False, decoder: RecordDecoder | None = None
+) -> Iterator[DumpLine]:
     """Describes one file.
 
     Args:
         path: A file of a partition directory, or a checkpoint.
         disk: Where it lives.
         records: Whether the records of each batch are shown, too.
+        decoder: Makes text of their keys and values; without one, their bytes are shown as text.
 
     Yields:
         Lines in the order of the file; a problem where it was found.
     """
     yield DumpLine(f"Dumping {path}")
     try:
-        yield from _dump(path, disk, records)
+        yield from _dump(path, disk, _Shown(records, decoder or _raw_text))
     except LogDataError as error:
         yield DumpLine(str(error), True)
     except OSError as error:
         yield DumpLine(f"{error.filename or path}: {error.strerror or error}", True)
 
 
-def _dump(path: str, disk: Disk, records: bool) -> Iterator[DumpLine]:
+class _Shown(NamedTuple):
+    """How records are shown."""
+
+    records: bool
+    decoder: RecordDecoder
+
+
+def _dump(path: str, disk: Disk, shown: _Shown) -> Iterator[DumpLine]:
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
@@ -89,7 +103,7 @@ def _dump(path: str, disk: Disk, records: bool) -> Iterator[DumpLine]:
     elif name.endswith("-offset-checkpoint"):
         yield from _dump_checkpoint(path, disk)
     elif (base_offset := paths.offset_from_name(name)) is not None:
-        yield from _dump_segment_file(path, name, base_offset, disk, records)
+        yield from _dump_segment_file(path, name, base_offset, disk, shown)
     else:
         yield DumpLine(
             f"{path}: not a file of a log; expected twenty digits and one of .log .index"
@@ -99,11 +113,11 @@ def _dump(path: str, disk: Disk, records: bool) -> Iterator[DumpLine]:
 
 
 def _dump_segment_file(
-    path: str, name: str, base_offset: int, disk: Disk, records: bool
+    path: str, name: str, base_offset: int, disk: Disk, shown: _Shown
 ) -> Iterator[DumpLine]:
     match os.path.splitext(name)[1]:
         case paths.LOG_SUFFIX:
-            yield from _dump_log(path, base_offset, disk, records)
+            yield from _dump_log(path, base_offset, disk, shown)
         case paths.INDEX_SUFFIX:
             yield from _dump_offset_index(path, base_offset, disk)
         case paths.TIME_INDEX_SUFFIX:
@@ -127,7 +141,7 @@ def _dump_segment_file(
 # The log file
 
 
-def _dump_log(path: str, base_offset: int, disk: Disk, records: bool) -> Iterator[DumpLine]:
+def _dump_log(path: str, base_offset: int, disk: Disk, shown: _Shown) -> Iterator[DumpLine]:
     yield DumpLine(f"Log starting offset: {base_offset}")
     fd = disk.open(path, os.O_RDONLY)
     try:
@@ -142,8 +156,8 @@ def _dump_log(path: str, base_offset: int, disk: Disk, records: bool) -> Iterato
                 yield DumpLine(f"{path}: the batch at position {position} {problem}", True)
             else:
                 next_offset = header.next_offset
-            if records:
-                yield from _dump_records(path, position, header, view)
+            if shown.records:
+                yield from _dump_records(path, position, header, view, shown.decoder)
         if scan.damage is not None:
             yield DumpLine(
                 f"{path}: {scan.damage.reason}, at position {scan.damage.position};"
@@ -194,7 +208,7 @@ def _batch_line(position: int, header: BatchHeader, is_crc_valid: bool) -> str:
 
 
 def _dump_records(
-    path: str, position: int, header: BatchHeader, view: Buffer
+    path: str, position: int, header: BatchHeader, view: Buffer, decoder: RecordDecoder
 ) -> Iterator[DumpLine]:
     time_name = "LogAppendTime" if header.is_log_append_time else "CreateTime"
     try:
@@ -209,10 +223,15 @@ def _dump_records(
                 yield DumpLine(line + _marker_text(record, view))
                 continue
             headers = ",".join(f"{_printable(key)}={_text(value)}" for key, value in record.headers)
-            yield DumpLine(
-                f"{line} headers: [{headers}] key: {_text(record.key)}"
-                f" payload: {_text(record.value)}"
-            )
+            problem: DecodeError | None = None
+            try:
+                key, payload = decoder(record.key, record.value)
+            except DecodeError as error:
+                problem = error
+                key, payload = _raw_text(record.key, record.value)
+            yield DumpLine(f"{line} headers: [{headers}] key: {key} payload: {payload}")
+            if problem is not None:
+                yield DumpLine(f"{path}: the record at offset {record.offset}: {problem}", True)
     except ApiError as error:
         yield DumpLine(f"{path}: records of the batch at position {position}: {error}", True)
 
@@ -231,6 +250,10 @@ def _marker_text(record: Record, view: Buffer) -> str:
     if marker is None:
         return f" controlType: {kind.name}({kind.value})"
     return f" endTxnMarker: {kind.name} coordinatorEpoch: {marker.coordinator_epoch}"
+
+
+def _raw_text(key: bytes | None, value: bytes | None) -> tuple[str, str]:
+    return _text(key), _text(value)
 
 
 def _text(data: bytes | None) -> str:

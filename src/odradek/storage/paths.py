@@ -33,6 +33,7 @@ __all__ = [
     "LOG_SUFFIX",
     "RECENT_SUFFIX",
     "REPLACED_SUFFIX",
+    "REPLACEMENT_FILE",
     "ROLLED_SUFFIX",
     "SNAPSHOT_SUFFIX",
     "STRAY_DIR_SUFFIX",
@@ -69,6 +70,8 @@ DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"
 STRAY_DIR_SUFFIX = "-stray"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+# In a future log that may have records which the current one of its partition lacks.
+REPLACEMENT_FILE = "replaces-current"
 
 _OFFSET_PREFIX = re.compile(r"([0-9]{20})\.")
 _REPLACED = re.compile(rf"([0-9]{{20}})\.([0-9]{{20}}){re.escape(REPLACED_SUFFIX)}")

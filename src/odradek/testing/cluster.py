@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from odradek.metadata.image import ClusterImage
     from odradek.metadata.ports import ControlledShutdownCall
     from odradek.metadata_store.engine import StoreEngine
+    from odradek.protocol.inter_broker import NodeForms
     from odradek.testing.broker_thread import BrokerThread
 
 __all__ = ["AsyncEmbeddedCluster", "EmbeddedCluster"]
@@ -97,6 +98,7 @@ class _Member(AsyncEmbeddedBroker):
         new_cluster_id: Callable[[], str],
         controlled_shutdown: "ControlledShutdownCall",
         image: "Callable[[], ClusterImage]",
+        nodes: "NodeForms",
     ) -> "AsyncIterator[StoreEngine]":
         from odradek.metadata_store.engine import open_session
 
@@ -109,6 +111,7 @@ class _Member(AsyncEmbeddedBroker):
             new_cluster_id=new_cluster_id,
             controlled_shutdown=controlled_shutdown,
             image=image,
+            nodes=nodes,
         ) as engine:
             yield engine
 

@@ -15,12 +15,21 @@ ANOMALIES = {
     "phantom-read": "a value was read in a partition to which no producer sent it",
     "failed-write-read": "a record was read whose producer was told that it was not written",
     "nonmonotonic-send": "of two records of one producer the later one has the smaller offset",
+    # Transactions.
+    "aborted-read": "a reader of committed records got one of a transaction that was aborted",
+    "uncommitted-read": "a reader of committed records got one before its commit was asked for",
+    "torn-transaction": "a part of a transaction is there, and another part is not",
+    "lost-transaction": "nothing of a transaction is there whose commit was acknowledged",
+    "dirty-update": "a committed record is the result of one that was never committed",
+    "duplicate-result": "two committed transactions wrote the result of one record",
+    "lost-result": "a record counts as processed, and its result is not there",
+    "stalled-stable-offset": "the last stable offset does not come to the end of a partition",
     # Reading.
     "nonmonotonic-poll": "a poll begins at or before what the reader had already",
     "int-nonmonotonic-poll": "the same within one poll",
     "poll-skip": "a poll goes on behind a record that the reader never got",
     "int-poll-skip": "the same within one poll",
-    "offset-regression": "the start or the end of a partition went back for one client",
+    "offset-regression": "the start, end or stable end of a partition went back for one client",
     # Groups.
     "commit-regression": "a committed offset was told that a later commit had replaced",
     "phantom-commit": "a committed offset was told that no member committed",

@@ -116,14 +116,14 @@ def _fenced_commits(history: History) -> Iterator[Anomaly]:
             continue
         for joined in begun.get(commit.group, []):
             assert joined.generation is not None
-            if joined.generation > commit.generation and joined.t < commit.began:
+            if joined.generation > commit.generation and joined.t < commit.handed_over:
                 yield Anomaly(
                     name="fenced-commit",
                     where=f"group {commit.group}",
                     text=f"{joined.process} had generation {joined.generation}"
                     f" {show_time(joined.t)}; {commit.process} committed in generation"
                     f" {commit.generation}"
-                    f" {show_time(commit.began)} and was answered {show_time(commit.ended)}",
+                    f" {show_time(commit.handed_over)} and was answered {show_time(commit.ended)}",
                     processes=(joined.process, commit.process),
                 )
                 break

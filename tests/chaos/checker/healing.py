@@ -117,9 +117,12 @@ def _service(history: History) -> Iterator[Anomaly]:
 def _producers(history: History, healed: Healed) -> Iterator[Anomaly]:
     """Each producer is acknowledged again, in each partition that it writes to."""
     writes: dict[tuple[str, Partition], float] = {}
+    # One that was fenced, or whose transaction was aborted, is replaced by another process; whether
+    # pipelines go on shows in what they process.
+    fenced = {one.process for one in history.transactions} & history.ended.keys()
     for send in history.sends:
         key = (send.process, send.partition)
-        if send.partition.topic in history.deleted:
+        if send.partition.topic in history.deleted or send.process in fenced:
             continue
         if history.ended.get(send.process, healed.t) < healed.t:
             continue

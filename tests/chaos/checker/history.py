@@ -24,11 +24,15 @@ __all__ = [
     "Replica",
     "Revoked",
     "Send",
+    "Source",
+    "Transaction",
+    "TransactionFate",
     "Watermarks",
     "parse_history",
 ]
 
 NEVER = float("inf")
+READ_COMMITTED = "read_committed"
 
 
 class MalformedHistoryError(Exception):
@@ -38,6 +42,12 @@ class MalformedHistoryError(Exception):
 class Outcome(StrEnum):
     OK = "ok"
     FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+class TransactionFate(StrEnum):
+    COMMITTED = "committed"
+    ABORTED = "aborted"
     UNKNOWN = "unknown"
 
 
@@ -55,6 +65,40 @@ class Record(NamedTuple):
     value: str
 
 
+class Source(NamedTuple):
+    """The record of which another one is the result."""
+
+    partition: Partition
+    offset: int
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.value!r} at {self.offset} of {self.partition}"
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a producer did with a transaction, and what it was told."""
+
+    process: str
+    n: int
+    transactional_id: str
+    began: float
+    # When its end was asked for, if it was.
+    ending: float = NEVER
+    is_commit: bool = False  # What was asked for first.
+    ended: float = NEVER
+    outcome: TransactionFate = TransactionFate.UNKNOWN
+
+    @property
+    def fate(self) -> TransactionFate:
+        """What has to have become of it: nothing commits a transaction unasked."""
+        return self.outcome if self.is_commit else TransactionFate.ABORTED
+
+    def __str__(self) -> str:
+        return f"transaction {self.n} of {self.process} ({self.transactional_id})"
+
+
 @dataclass(slots=True)
 class Send:
     """A record that was handed to a producer, and what became of it."""
@@ -68,6 +112,8 @@ class Send:
     outcome: Outcome = Outcome.UNKNOWN
     offset: int | None = None
     error: str | None = None
+    transaction: Transaction | None = None
+    source: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +159,10 @@ class Commit:
     began: float
     ended: float = NEVER
     outcome: Outcome = Outcome.UNKNOWN
+    # The transaction that it is part of: its beginning, end and outcome are those of its commit.
+    transaction: Transaction | None = None
+    # When the offsets were handed over: a transaction ends later.
+    handed_over: float = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +184,7 @@ class Watermarks:
     partition: Partition
     low: int
     high: int
+    stable: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +212,7 @@ class FinalRead:
     low: int
     high: int
     records: tuple[Record, ...]
+    is_committed: bool = False
 
 
 class Batch(NamedTuple):
@@ -201,6 +253,11 @@ class History:
     deleted: set[str] = field(default_factory=set)
     ended: dict[str, float] = field(default_factory=dict)
     controllers: Mapping[str, int] | None = None
+    transactions: list[Transaction] = field(default_factory=list)
+    # The processes that read committed records alone.
+    committed_readers: set[str] = field(default_factory=set)
+    # Names of anomalies for which the cluster's own logs give a reason.
+    excused: set[str] = field(default_factory=set)
 
     @property
     def polls(self) -> list[Poll]:
@@ -208,7 +265,7 @@ class History:
 
     @property
     def allowed(self) -> frozenset[str]:
-        return frozenset(self.run.get("allowed", ()))
+        return frozenset(self.run.get("allowed", ())) | self.excused
 
 
 def parse_history(lines: Iterable[str]) -> History:
@@ -235,6 +292,7 @@ def parse_history(lines: Iterable[str]) -> History:
             reader.take(event)
         except (KeyError, ValueError, TypeError) as error:
             raise MalformedHistoryError(f"line {number}: {error!r} in {event}") from error
+    reader.end()
     return reader.history
 
 
@@ -243,6 +301,20 @@ class _Reader:
         self.history = History()
         self._sends: dict[tuple[str, int], Send] = {}
         self._commits: dict[tuple[str, int], Commit] = {}
+        self._transactions: dict[tuple[str, int], Transaction] = {}
+
+    def end(self) -> None:
+        """Gives commits the outcomes of their transactions."""
+        for commit in self.history.commits:
+            transaction = commit.transaction
+            if transaction is not None:
+                commit.began = transaction.ending
+                commit.ended = transaction.ended
+                commit.outcome = _OUTCOMES[transaction.fate]
+
+    def _transaction(self, event: Mapping[str, Any]) -> Transaction | None:
+        n = event.get("txn")
+        return None if n is None else self._transactions[event["process"], n]
 
     def take(self, event: Mapping[str, Any]) -> None:
         name = event["event"]
@@ -259,6 +331,10 @@ class _Reader:
         if key in self._sends:
             raise ValueError(f"a second send {key}")
         send = Send(*key, _partition(event), event["value"], event["t"])
+        send.transaction = self._transaction(event)
+        if (source := event.get("source")) is not None:
+            topic, number, offset, value = source
+            send.source = Source(Partition(topic, number), offset, value)
         self._sends[key] = send
         self.history.sends.append(send)
 
@@ -293,6 +369,8 @@ class _Reader:
         key = (event["process"], event["n"])
         offsets = {Partition(t, p): offset for t, p, offset in event["offsets"]}
         commit = Commit(*key, event["group"], event["generation"], offsets, event["t"])
+        commit.handed_over = event["t"]
+        commit.transaction = self._transaction(event)
         self._commits[key] = commit
         self.history.commits.append(commit)
 
@@ -311,7 +389,7 @@ class _Reader:
         self.history.watermarks.append(
             Watermarks(
                 event["process"], event["since"], event["t"], _partition(event),
-                event["low"], event["high"],
+                event["low"], event["high"], event.get("stable"),
             )
         )  # fmt: skip
 
@@ -330,7 +408,7 @@ class _Reader:
         partition = _partition(event)
         self.history.final_reads[partition] = FinalRead(
             event["process"], event["t"], partition, event["low"], event["high"],
-            _records(partition, event["records"]),
+            _records(partition, event["records"]), event.get("isolation") == READ_COMMITTED,
         )  # fmt: skip
 
     def _take_replica(self, event: Mapping[str, Any]) -> None:
@@ -351,6 +429,40 @@ class _Reader:
 
     def _take_controllers(self, event: Mapping[str, Any]) -> None:
         self.history.controllers = event["counts"]
+
+    def _take_excused(self, event: Mapping[str, Any]) -> None:
+        self.history.excused |= set(event["names"])
+
+    def _take_isolation(self, event: Mapping[str, Any]) -> None:
+        if event["level"] == READ_COMMITTED:
+            self.history.committed_readers.add(event["process"])
+
+    def _take_txn_begin(self, event: Mapping[str, Any]) -> None:
+        key = (event["process"], event["n"])
+        if key in self._transactions:
+            raise ValueError(f"a second transaction {key}")
+        transaction = Transaction(*key, event["id"], event["t"])
+        self._transactions[key] = transaction
+        self.history.transactions.append(transaction)
+
+    def _take_txn_ending(self, event: Mapping[str, Any]) -> None:
+        transaction = self._transactions[event["process"], event["n"]]
+        # A commit that failed may be followed by an abort.
+        if transaction.ending == NEVER:
+            transaction.ending = event["t"]
+            transaction.is_commit = event["wish"] == "commit"
+
+    def _take_txn_ended(self, event: Mapping[str, Any]) -> None:
+        transaction = self._transactions[event["process"], event["n"]]
+        transaction.ended = event["t"]
+        transaction.outcome = TransactionFate(event["outcome"])
+
+
+_OUTCOMES = {
+    TransactionFate.COMMITTED: Outcome.OK,
+    TransactionFate.ABORTED: Outcome.FAIL,
+    TransactionFate.UNKNOWN: Outcome.UNKNOWN,
+}
 
 
 def _partition(event: Mapping[str, Any]) -> Partition:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from tests.chaos.checker.anomalies import Anomaly, show_time
 from tests.chaos.checker.groups import check_groups
 from tests.chaos.checker.healing import check_healing
-from tests.chaos.checker.history import History, Outcome
+from tests.chaos.checker.history import History, Outcome, TransactionFate
 from tests.chaos.checker.reads import check_reads
+from tests.chaos.checker.transactions import check_transactions
 from tests.chaos.checker.writes import check_writes
 
 __all__ = ["Report", "judge"]
@@ -25,6 +26,8 @@ class Report:
     outcomes: dict[str, int]
     read: int
     faults: tuple[str, ...]
+    # Transactions by what became of them.
+    transactions: dict[str, int]
 
     @property
     def illegal(self) -> tuple[Anomaly, ...]:
@@ -49,6 +52,9 @@ class Report:
             elif shown[key] == SHOWN + 1:
                 lines.append(f"{one.name} {one.where}: {counts[key] - SHOWN} more")
         sends = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
+        if any(self.transactions.values()):
+            fates = ", ".join(f"{count} {name}" for name, count in self.transactions.items())
+            lines.append(f"transactions: {fates}")
         lines.append(
             f"{len(self.illegal)} illegal anomalies, {len(self.anomalies)} in all; sends: {sends};"
             f" records read {self.read} times; faults: {len(self.faults)}"
@@ -60,6 +66,7 @@ def judge(history: History) -> Report:
     """Checks everything."""
     anomalies = (
         *check_writes(history),
+        *check_transactions(history),
         *check_reads(history),
         *check_groups(history),
         *check_healing(history),
@@ -67,6 +74,9 @@ def judge(history: History) -> Report:
     outcomes: dict[str, int] = {outcome.value: 0 for outcome in Outcome}
     for send in history.sends:
         outcomes[send.outcome.value] += 1
+    fates = {fate.value: 0 for fate in TransactionFate}
+    for transaction in history.transactions:
+        fates[transaction.fate.value] += 1
     return Report(
         anomalies=anomalies,
         allowed=history.allowed,
@@ -77,4 +87,5 @@ def judge(history: History) -> Report:
             for fault in history.faults
             if fault.phase == "begin"
         ),
+        transactions=fates,
     )

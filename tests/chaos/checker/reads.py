@@ -1,6 +1,7 @@
 """Whether each reader goes forward, past nothing.
 
-A reader by hand begins where it said. A member of a group may begin anywhere when it joins, and
+A reader by hand begins where it said. Where the final read is of committed records, a reader
+can miss these alone. A member of a group may begin anywhere when it joins, and
 goes forward from there until it gives the partition up.
 """
 
@@ -120,8 +121,9 @@ def _watermarks(told: list[Watermarks]) -> Iterator[Anomaly]:
             for what, earlier, later in (
                 ("start", before.low, one.low),
                 ("end", before.high, one.high),
+                ("stable end", before.stable, one.stable),
             ):
-                if later < earlier:
+                if earlier is not None and later is not None and later < earlier:
                     yield Anomaly(
                         name="offset-regression",
                         where=str(one.partition),

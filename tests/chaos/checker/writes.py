@@ -40,7 +40,7 @@ def check_writes(history: History) -> Iterator[Anomaly]:
         final = history.final_reads.get(partition)
         if final is not None:
             yield from _lost(final, sent)
-            yield from _vanished(final, here)
+            yield from _vanished(final, here, _fleeting(final, sent))
         elif partition.topic not in history.deleted:
             yield from _lost_without_final_read(partition, here, sent)
 
@@ -171,10 +171,22 @@ def _out_of_order(partition: Partition, seen: list[Seen], sends: list[Send]) -> 
             last[send.process] = (offset, send)
 
 
+def _is_owed(send: Send) -> bool:
+    """Whether a record has to be there; those of transactions are `transactions.py`'s."""
+    return send.outcome is Outcome.OK and send.transaction is None
+
+
+def _fleeting(final: FinalRead, sends: list[Send]) -> frozenset[str]:
+    """The values that readers may have got though they are not in a read of committed records."""
+    if not final.is_committed:
+        return frozenset()
+    return frozenset(send.value for send in sends if send.transaction is not None)
+
+
 def _lost(final: FinalRead, sends: list[Send]) -> Iterator[Anomaly]:
     there = {record.value for record in final.records}
     for send in sends:
-        if send.outcome is not Outcome.OK or send.value in there:
+        if not _is_owed(send) or send.value in there:
             continue
         if send.offset is not None and send.offset < final.low:
             continue  # Deleted with the beginning of the log.
@@ -189,7 +201,7 @@ def _lost_without_final_read(
     read = {one.value for one in seen if one.how != "acknowledged to"}
     end = max((one.offset for one in seen if one.how != "acknowledged to"), default=-1)
     for send in sends:
-        if send.outcome is not Outcome.OK or send.value in read:
+        if not _is_owed(send) or send.value in read:
             continue
         if send.offset is not None and send.offset <= end:
             yield _lost_write(send, f"the partition was read up to {end}")
@@ -217,12 +229,14 @@ def _lost_write(send: Send, how_known: str) -> Anomaly:
     )
 
 
-def _vanished(final: FinalRead, seen: list[Seen]) -> Iterator[Anomaly]:
+def _vanished(final: FinalRead, seen: list[Seen], fleeting: frozenset[str]) -> Iterator[Anomaly]:
     there = {(record.offset, record.value) for record in final.records}
     told: set[tuple[int, str]] = set()
     for one in seen:
         place = (one.offset, one.value)
         if one.how != "read by" or place in there or place in told or one.offset < final.low:
+            continue
+        if one.value in fleeting:
             continue
         told.add(place)
         yield _about(

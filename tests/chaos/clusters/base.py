@@ -21,7 +21,9 @@ START_LIMIT_S = 180
 
 
 class Cluster(ABC):
-    """Three brokers with factor 3 and two in sync at least, and maybe servers that coordinate them.
+    """Brokers, and maybe servers that coordinate them.
+
+    Three, with factor 3 and two in sync at least, unless a class says otherwise.
 
     Attributes:
         brokers: By broker id.
@@ -30,6 +32,7 @@ class Cluster(ABC):
     """
 
     kind: ClassVar[str]
+    broker_ids: ClassVar[tuple[int, ...]] = BROKER_IDS
     store_hosts: ClassVar[tuple[str, ...]] = ()
     control_port: ClassVar[int | None] = None
 
@@ -43,7 +46,22 @@ class Cluster(ABC):
     @classmethod
     def hosts(cls) -> tuple[str, ...]:
         """The hosts that it needs, with one for clients."""
-        return (*(f"broker-{one}" for one in BROKER_IDS), *cls.store_hosts, "clients")
+        return (*(f"broker-{one}" for one in cls.broker_ids), *cls.store_hosts, "clients")
+
+    def replication(self) -> dict[str, str]:
+        """The settings of each broker that follow from their number."""
+        factor = str(len(self.broker_ids))
+        in_sync = str(max(1, len(self.broker_ids) - 1))
+        return {
+            "default.replication.factor": factor,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": factor,
+            "offsets.topic.num.partitions": "3",
+            "transaction.state.log.replication.factor": factor,
+            "transaction.state.log.min.isr": in_sync,
+            "transaction.state.log.num.partitions": "3",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        }
 
     @classmethod
     @abstractmethod
@@ -52,7 +70,7 @@ class Cluster(ABC):
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{self.address(one)}:{BROKER_PORT}" for one in BROKER_IDS)
+        return ",".join(f"{self.address(one)}:{BROKER_PORT}" for one in self.broker_ids)
 
     def address(self, broker_id: int) -> str:
         return self.network.address(f"broker-{broker_id}")
@@ -79,6 +97,10 @@ class Cluster(ABC):
     @abstractmethod
     def controller(self) -> int | None:
         """The broker that is the controller now; None if there is none, or it cannot be told."""
+
+    def known_faults(self) -> Mapping[str, frozenset[str]]:
+        """Faults of the cluster itself that its logs show: the reason, and the anomalies of it."""
+        return {}
 
     def store_leader(self) -> int | None:
         """The server that leads the store."""

@@ -1,4 +1,4 @@
-"""Odradek: three brokers started by ``odradek serve --config``, on three ZooKeeper servers."""
+"""Odradek: brokers started by ``odradek serve --config``, three on ZooKeeper or one by itself."""
 
 import contextlib
 import importlib.util
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from tests.chaos.clusters.base import BROKER_IDS, BROKER_PORT, SESSION_MS, START_LIMIT_S, Cluster
+from tests.chaos.clusters.base import BROKER_PORT, SESSION_MS, START_LIMIT_S, Cluster
 from tests.chaos.clusters.zookeeper import (
     CLIENT_PORT,
     STORE_HOSTS,
@@ -22,7 +22,7 @@ from tests.chaos.clusters.zookeeper import (
 from tests.chaos.network import Network
 from tests.chaos.nodes import Node, NodeStartError, wait_until
 
-__all__ = ["OdradekCluster"]
+__all__ = ["OdradekBroker", "OdradekCluster"]
 
 METRICS_PORT = 9404
 _ACTIVE = re.compile(
@@ -39,8 +39,9 @@ class OdradekCluster(Cluster):
 
     def __init__(self, network: Network, folder: Path, settings: Mapping[str, str]) -> None:
         super().__init__(network, folder, settings)
-        self.stores = store_nodes(network, folder)
-        for one in BROKER_IDS:
+        if self.store_hosts:
+            self.stores = store_nodes(network, folder)
+        for one in self.broker_ids:
             name = f"broker-{one}"
             command = [
                 sys.executable, "-m", "odradek.cli.main",
@@ -59,7 +60,7 @@ class OdradekCluster(Cluster):
         if not wait_until(lambda: is_serving(self.network, self.stores), START_LIMIT_S):
             logs = "\n".join(node.log()[-2000:] for node in self.stores.values())
             raise NodeStartError(f"ZooKeeper does not serve:\n{logs}")
-        self.start_brokers(*BROKER_IDS)
+        self.start_brokers(*self.broker_ids)
 
     def controller(self) -> int | None:
         """The one broker that says it is."""
@@ -76,7 +77,7 @@ class OdradekCluster(Cluster):
     def active_controllers(self) -> Mapping[str, int]:
         """Read off the page of metrics of each broker; one that does not answer has none."""
         counts = {}
-        for one in BROKER_IDS:
+        for one in self.broker_ids:
             found = None
             with contextlib.suppress(OSError, socket.timeout):
                 url = f"http://{self.address(one)}:{METRICS_PORT}/metrics"
@@ -88,22 +89,24 @@ class OdradekCluster(Cluster):
     def log_folder(self, broker_id: int) -> Path:
         return self.node_folder(f"broker-{broker_id}") / "logs"
 
+    def _store_settings(self) -> dict[str, str]:
+        stores = ",".join(f"{self.network.address(host)}:{CLIENT_PORT}" for host in STORE_HOSTS)
+        return {
+            "zookeeper.connect": f"{stores}/chaos",
+            "zookeeper.session.timeout.ms": str(SESSION_MS),
+        }
+
     def _write_properties(self, broker_id: int) -> Path:
         folder = self.node_folder(f"broker-{broker_id}")
         folder.mkdir(parents=True, exist_ok=True)
         address = self.address(broker_id)
-        stores = ",".join(f"{self.network.address(host)}:{CLIENT_PORT}" for host in STORE_HOSTS)
         properties = {
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://{address}:{BROKER_PORT}",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(folder / "logs"),
-            "zookeeper.connect": f"{stores}/chaos",
-            "zookeeper.session.timeout.ms": str(SESSION_MS),
-            "default.replication.factor": "3",
-            "min.insync.replicas": "2",
-            "offsets.topic.replication.factor": "3",
-            "offsets.topic.num.partitions": "3",
+            **self._store_settings(),
+            **self.replication(),
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "3000",
             "auto.create.topics.enable": "false",
@@ -116,3 +119,21 @@ class OdradekCluster(Cluster):
         path = folder / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         return path
+
+
+class OdradekBroker(OdradekCluster):
+    """One broker, which keeps its metadata itself."""
+
+    kind: ClassVar[str] = "odradek-alone"
+    broker_ids: ClassVar[tuple[int, ...]] = (1,)
+    store_hosts: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def why_missing(cls) -> str | None:
+        return None
+
+    def start(self) -> None:
+        self.start_brokers(*self.broker_ids)
+
+    def _store_settings(self) -> dict[str, str]:
+        return {}

@@ -8,7 +8,15 @@ from pathlib import Path
 from tests.chaos.network import Network
 from tests.chaos.nodes import Node
 
-__all__ = ["CLIENT_PORT", "STORE_HOSTS", "is_serving", "mode_of", "store_nodes", "why_no_zookeeper"]
+__all__ = [
+    "CLIENT_PORT",
+    "STORE_HOSTS",
+    "ask",
+    "is_serving",
+    "mode_of",
+    "store_nodes",
+    "why_no_zookeeper",
+]
 
 CLIENT_PORT = 2181
 STORE_HOSTS = ("zookeeper-1", "zookeeper-2", "zookeeper-3")
@@ -47,7 +55,7 @@ def store_nodes(network: Network, folder: Path) -> dict[int, Node]:
             f"clientPortAddress={network.address(host)}",
             "maxSessionTimeout=60000",
             "admin.enableServer=false",
-            "4lw.commands.whitelist=srvr,mntr,ruok",
+            "4lw.commands.whitelist=srvr,mntr,ruok,dump",
             *peers,
         ]
         config.write_text("\n".join(lines) + "\n")
@@ -59,18 +67,23 @@ def store_nodes(network: Network, folder: Path) -> dict[int, Node]:
     return nodes
 
 
-def mode_of(network: Network, host: str) -> str | None:
-    """Whether a server leads or follows; None if it serves no client."""
+def ask(network: Network, host: str, word: str) -> str:
+    """What a server says to one of its four-letter commands; empty if it does not answer."""
     try:
         with socket.create_connection((network.address(host), CLIENT_PORT), timeout=2) as link:
             link.settimeout(2)
-            link.sendall(b"srvr")
+            link.sendall(word.encode())
             answer = b""
             while piece := link.recv(4096):
                 answer += piece
     except OSError:
-        return None
-    modes = [line for line in answer.decode().splitlines() if line.startswith("Mode: ")]
+        return ""
+    return answer.decode()
+
+
+def mode_of(network: Network, host: str) -> str | None:
+    """Whether a server leads or follows; None if it serves no client."""
+    modes = [line for line in ask(network, host, "srvr").splitlines() if line.startswith("Mode: ")]
     return modes[0].removeprefix("Mode: ") if modes else None
 
 

@@ -16,6 +16,11 @@ def main() -> None:
     recorder = Recorder(Settings(**json.loads(settings)))
     recorder.stop_on_signals()
     # Only the client that is asked for is loaded.
+    if role in ("pipeline", "feeder"):
+        from tests.chaos.workload import pipelines
+
+        pipelines.run(role, client, recorder)
+        return
     if client == "librdkafka":
         from tests.chaos.workload import librdkafka
 

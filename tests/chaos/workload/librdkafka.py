@@ -7,7 +7,14 @@ import time
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from tests.chaos.workload.recording import Recorder
 
@@ -34,6 +41,15 @@ def _common(recorder: Recorder) -> dict[str, Any]:
         "error_cb": lambda error: print(f"{time.monotonic():.3f} {error}", file=sys.stderr),
         "log_level": 4,
     }
+
+
+def _isolated(recorder: Recorder) -> dict[str, Any]:
+    """The setting of a reader, which is written down."""
+    level = recorder.settings.isolation
+    if not level:
+        return {}
+    recorder.say("isolation", level=level)
+    return {"isolation.level": level}
 
 
 def producer(recorder: Recorder) -> None:
@@ -124,6 +140,7 @@ def reader(recorder: Recorder) -> None:
     recorder.say("assign", positions=[[settings.label, number, 0] for number in numbers])
     consumer = Consumer(
         _common(recorder)
+        | _isolated(recorder)
         | {
             "group.id": f"{settings.process}-alone",
             "enable.auto.commit": False,
@@ -236,38 +253,66 @@ def _commit(
 
 
 def observer(recorder: Recorder) -> None:
-    """Looks at committed offsets, and at starts and ends of partitions."""
+    """Looks at committed offsets, if there is a group, and at starts and ends of partitions.
+
+    Where records are read by committed transactions, the end of these, too.
+    """
     settings = recorder.settings
-    consumer = Consumer(
-        _common(recorder) | {"group.id": settings.group, "enable.auto.commit": False}
-    )
+    plain = {"group.id": settings.group or settings.process, "enable.auto.commit": False}
+    # ListOffsets has the isolation of its consumer.
+    consumer = Consumer(_common(recorder) | plain | {"isolation.level": "read_uncommitted"})
+    stable = None
+    if settings.isolation:
+        stable = Consumer(_common(recorder) | plain | {"isolation.level": settings.isolation})
     partitions = [TopicPartition(settings.topic, number) for number in range(settings.partitions)]
     try:
         while not recorder.is_stopping.is_set():
-            since = time.monotonic()
-            with contextlib.suppress(KafkaException):
-                told = consumer.committed(partitions, CALL_S)
-                if all(one.error is None for one in told):
-                    rows = [
-                        [settings.label, one.partition, one.offset if one.offset >= 0 else None]
-                        for one in told
-                    ]
-                    recorder.say("committed", since=since, group=settings.group, offsets=rows)
+            if settings.group:
+                # A transaction is acknowledged before its marker is with the offsets; librdkafka
+                # waits for that if it reads committed records.
+                _look_at_offsets(recorder, stable or consumer, partitions)
             for one in partitions:
-                since = time.monotonic()
                 with contextlib.suppress(KafkaException):
-                    low, high = consumer.get_watermark_offsets(one, CALL_S)
-                    recorder.say(
-                        "watermarks",
-                        since=since,
-                        topic=settings.label,
-                        partition=one.partition,
-                        low=low,
-                        high=high,
-                    )
+                    _look_at_ends(recorder, consumer, stable, one)
             recorder.is_stopping.wait(LOOK_S)
     finally:
-        consumer.close()
+        for one_consumer in (consumer, stable):
+            if one_consumer is not None:
+                one_consumer.close()
+
+
+def _look_at_offsets(
+    recorder: Recorder, consumer: Consumer, partitions: list[TopicPartition]
+) -> None:
+    settings = recorder.settings
+    since = time.monotonic()
+    with contextlib.suppress(KafkaException):
+        told = consumer.committed(partitions, CALL_S)
+        if all(one.error is None for one in told):
+            rows = [
+                [settings.label, one.partition, one.offset if one.offset >= 0 else None]
+                for one in told
+            ]
+            recorder.say("committed", since=since, group=settings.group, offsets=rows)
+
+
+def _look_at_ends(
+    recorder: Recorder, consumer: Consumer, stable: Consumer | None, one: TopicPartition
+) -> None:
+    since = time.monotonic()
+    low, high = consumer.get_watermark_offsets(one, CALL_S)
+    facts: dict[str, int] = {}
+    if stable is not None:
+        _, facts["stable"] = stable.get_watermark_offsets(one, CALL_S)
+    recorder.say(
+        "watermarks",
+        since=since,
+        topic=recorder.settings.label,
+        partition=one.partition,
+        low=low,
+        high=high,
+        **facts,
+    )
 
 
 def final(recorder: Recorder) -> None:
@@ -281,7 +326,8 @@ def final(recorder: Recorder) -> None:
                 "group.id": f"{settings.process}-alone",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "enable.partition.eof": False,
+                "enable.partition.eof": True,
+                "isolation.level": settings.isolation or "read_uncommitted",
             }
         )
         try:
@@ -301,9 +347,33 @@ def _read_out(recorder: Recorder, consumer: Consumer, number: int, deadline: flo
     low, high = bounds
     consumer.assign([TopicPartition(settings.topic, number, low)])
     rows: list[list[Any]] = []
-    while (rows[-1][0] + 1 if rows else low) < high and time.monotonic() < deadline:
-        rows += [[offset, value.decode()] for _, offset, value in _consume(consumer)]
-    if (rows[-1][0] + 1 if rows else low) >= high:
+    end = low  # A partition that ends in markers has no record before its end.
+    while end < high and time.monotonic() < deadline:
+        for message in consumer.consume(500, POLL_S):
+            error = message.error()
+            if error is None:
+                rows.append([_place(message), (message.value() or b"").decode()])
+                end = _place(message) + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                end = _place(message)
+            else:
+                print(f"{time.monotonic():.3f} final: {error}", file=sys.stderr)
+    if end >= high:
+        facts: dict[str, Any] = {}
+        if settings.isolation:
+            facts["isolation"] = settings.isolation
         recorder.say(
-            "final-read", topic=settings.label, partition=number, low=low, high=high, records=rows
+            "final-read",
+            topic=settings.label,
+            partition=number,
+            low=low,
+            high=high,
+            records=rows,
+            **facts,
         )
+
+
+def _place(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "of a record or of the end of a partition"
+    return offset

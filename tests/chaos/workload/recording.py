@@ -29,6 +29,12 @@ class Settings:
     session_ms: int = 6000
     limit_s: float = 60  # Of a final read.
     count: int = 0  # Records after which a producer ends by itself; 0: none.
+    isolation: str = ""  # Of a reader; its client's default if it is empty.
+    output: str = ""  # The topic for the results of a pipeline.
+    transactional_id: str = ""
+    transaction_timeout_ms: int = 8000
+    numbers: tuple[int, ...] = ()  # What a pipeline reads by hand; as a member if there is none.
+    seed: int = 0  # Of the aborts that a producer decides on.
 
     @property
     def is_idempotent(self) -> bool:

@@ -14,9 +14,12 @@ import pytest
 from odradek.errors import ErrorCode
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     alter_user_scram_credentials,
     api_versions,
     create_acls,
@@ -34,8 +37,10 @@ from odradek.protocol.messages import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -47,6 +52,7 @@ from odradek.protocol.messages import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -56,6 +62,9 @@ from odradek.protocol.messages import (
     sasl_authenticate,
     sasl_handshake,
     sync_group,
+    txn_offset_commit,
+    update_features,
+    write_txn_markers,
 )
 from odradek.protocol.schema import Message
 from odradek.protocol.versions import VersionRange
@@ -216,6 +225,48 @@ def _epoch_end(topic: str) -> Message:
 
 
 # (topic, its id, version) -> a request that will be answered with a row about the topic.
+_PRODUCER: dict[str, int] = {"producer_id": 1 << 40, "producer_epoch": 0}
+
+
+def _add_partitions(topic: str, version: int) -> Message:
+    topics = [add_partitions_to_txn.AddPartitionsToTxnTopic(name=topic, partitions=[0])]
+    if version < 4:
+        return add_partitions_to_txn.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="nobody",
+            v3_and_below_producer_id=_PRODUCER["producer_id"],
+            v3_and_below_topics=topics,
+        )
+    transaction = add_partitions_to_txn.AddPartitionsToTxnTransaction(
+        transactional_id="nobody",
+        producer_id=_PRODUCER["producer_id"],
+        verify_only=True,
+        topics=topics,
+    )
+    return add_partitions_to_txn.AddPartitionsToTxnRequest(transactions=[transaction])
+
+
+def _write_markers(topic: str) -> Message:
+    marker = write_txn_markers.WritableTxnMarker(
+        producer_id=_PRODUCER["producer_id"],
+        transaction_result=True,
+        topics=[write_txn_markers.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+    )
+    return write_txn_markers.WriteTxnMarkersRequest(markers=[marker])
+
+
+def _commit_in_transaction(topic: str) -> Message:
+    partition = txn_offset_commit.TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=0
+    )
+    return txn_offset_commit.TxnOffsetCommitRequest(
+        transactional_id="nobody",
+        group_id="g",
+        topics=[txn_offset_commit.TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])],
+        producer_id=_PRODUCER["producer_id"],
+        producer_epoch=0,
+    )
+
+
 _REQUESTS: dict[ApiKey, Callable[[str, bytes, int], Message]] = {
     ApiKey.PRODUCE: lambda topic, topic_id, _: _produce(topic, topic_id),
     ApiKey.FETCH: lambda topic, topic_id, _: _fetch(topic, topic_id),
@@ -251,9 +302,41 @@ _REQUESTS: dict[ApiKey, Callable[[str, bytes, int], Message]] = {
     ApiKey.INIT_PRODUCER_ID: lambda _, __, ___: init_producer_id.InitProducerIdRequest(
         transactional_id=None, transaction_timeout_ms=60_000
     ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: lambda topic, _, version: _add_partitions(topic, version),
+    ApiKey.ADD_OFFSETS_TO_TXN: lambda _, __, ___: add_offsets_to_txn.AddOffsetsToTxnRequest(
+        transactional_id="nobody", group_id="g", **_PRODUCER
+    ),
+    ApiKey.END_TXN: lambda _, __, ___: end_txn.EndTxnRequest(
+        transactional_id="nobody", committed=True, **_PRODUCER
+    ),
+    ApiKey.WRITE_TXN_MARKERS: lambda topic, _, __: _write_markers(topic),
+    ApiKey.TXN_OFFSET_COMMIT: lambda topic, _, __: _commit_in_transaction(topic),
+    ApiKey.DESCRIBE_TRANSACTIONS: lambda _, __, ___: (
+        describe_transactions.DescribeTransactionsRequest(transactional_ids=["nobody"])
+    ),
+    ApiKey.LIST_TRANSACTIONS: lambda _, __, ___: list_transactions.ListTransactionsRequest(
+        state_filters=["Odd"]
+    ),
+    ApiKey.UPDATE_FEATURES: lambda _, __, ___: update_features.UpdateFeaturesRequest(
+        feature_updates=[
+            update_features.FeatureUpdateKey(feature="transaction.version", max_version_level=2)
+        ]
+    ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda topic, _, __: _epoch_end(topic),
     ApiKey.DESCRIBE_CONFIGS: lambda topic, _, version: _describe_configs(topic, version),
     ApiKey.ALTER_CONFIGS: lambda topic, _, __: _alter_configs(topic),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: lambda topic, _, __: (
+        alter_replica_log_dirs.AlterReplicaLogDirsRequest(
+            dirs=[
+                alter_replica_log_dirs.AlterReplicaLogDir(
+                    path="/nowhere",
+                    topics=[
+                        alter_replica_log_dirs.AlterReplicaLogDirTopic(name=topic, partitions=[0])
+                    ],
+                )
+            ]
+        )
+    ),
     ApiKey.DESCRIBE_LOG_DIRS: lambda _, __, ___: describe_log_dirs.DescribeLogDirsRequest(
         topics=None
     ),
@@ -342,7 +425,7 @@ def _error_codes(value: object) -> Iterator[ErrorCode]:
     if isinstance(value, Message):
         for field in type(value).wire_fields:
             inner = getattr(value, field.name)
-            if field.name == "error_code":
+            if field.name in ("error_code", "partition_error_code"):
                 yield ErrorCode(inner)
             else:
                 yield from _error_codes(inner)
@@ -370,6 +453,7 @@ _ROWS = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ["topics.partitions"],
     ApiKey.DESCRIBE_CONFIGS: ["results.configs.name", "results.configs.synonyms"],
     ApiKey.ALTER_CONFIGS: ["responses.resource_name"],
+    ApiKey.ALTER_REPLICA_LOG_DIRS: ["results.partitions"],
     ApiKey.DESCRIBE_LOG_DIRS: ["results.topics.partitions"],
     ApiKey.CREATE_PARTITIONS: ["results.name"],
     ApiKey.DELETE_GROUPS: ["results.group_id"],
@@ -410,10 +494,31 @@ def _expected_errors(key: ApiKey, version: int) -> set[ErrorCode]:
         return {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT}  # No v2 batches there; see 11:PS-6.
     if key is ApiKey.ELECT_LEADERS:
         return {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED}
+    if key is ApiKey.ALTER_REPLICA_LOG_DIRS:
+        return {ErrorCode.LOG_DIR_NOT_FOUND}  # The broker has one directory, and no other.
     if key in _EXPECTED_OF_PROTECTION:
         return {_EXPECTED_OF_PROTECTION[key]}
+    if key in _OF_TRANSACTIONS:
+        return _EXPECTED_OF_TRANSACTIONS
     return {ErrorCode.NONE, *_EXPECTED_OF_GROUPS.get(key, ())}
 
+
+# Of requests about a transaction that is not there; its coordinator may not be there, either.
+_OF_TRANSACTIONS = {
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+}
+_EXPECTED_OF_TRANSACTIONS = {
+    ErrorCode.NONE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+}
 
 # Of requests about protection that is not there.
 _EXPECTED_OF_PROTECTION = {
@@ -436,7 +541,13 @@ _EXPECTED_OF_GROUPS = {
     ApiKey.DELETE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
     ApiKey.OFFSET_DELETE: {ErrorCode.GROUP_ID_NOT_FOUND},
 }
-_GROUP_APIS = {*_EXPECTED_OF_GROUPS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.LIST_GROUPS}
+_GROUP_APIS = {
+    *_EXPECTED_OF_GROUPS,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.LIST_GROUPS,
+}
 _COORDINATOR_TIMEOUT_S = 60
 
 

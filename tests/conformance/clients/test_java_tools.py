@@ -19,7 +19,7 @@ from odradek import Admin
 from odradek.client.admin import QuotaEntity
 from tests.conformance.clients.adaptors import Librdkafka, Message
 from tests.support.apache_kafka import KafkaInstall
-from tests.support.odradek_broker import OdradekBroker
+from tests.support.odradek_broker import OdradekBroker, running_odradek
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
@@ -382,6 +382,48 @@ def test_replicas_are_moved(tools: Tools, new_topic: Callable[[], str], tmp_path
     assert f"Reassignment of partition {topic}-0 is completed." in told
     told = tools.run(command, "--cancel", "--reassignment-json-file", str(plan))
     assert "None of the specified partition reassignments are active." in told
+
+
+def test_replicas_are_moved_between_directories(
+    kafka: KafkaInstall, new_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    """`kafka-reassign-partitions` with `log_dirs` and its throttle, and `kafka-log-dirs`."""
+    paths = [str(tmp_path / name) for name in ("one", "two")]
+    command = f"{_TOOLS}.reassign.ReassignPartitionsCommand"
+    with running_odradek(tmp_path / "run", {"log.dirs": ",".join(paths)}) as broker:
+        tools, topic = Tools(kafka, broker), new_topic()
+        tools.create(topic)
+        _perf_test(tools, topic, count=5_000, size=1_000, settings=())
+
+        def home() -> str:
+            told = tools.run("LogDirsCommand", "--describe", "--topic-list", topic)
+            directories = json.loads(told.splitlines()[-1])["brokers"][0]["logDirs"]
+            found = {
+                (one["logDir"], row["isFuture"]) for one in directories for row in one["partitions"]
+            }
+            [(path, is_future)] = found
+            assert not is_future
+            return str(path)
+
+        [target] = set(paths) - {home()}
+        plan = tmp_path / "plan.json"
+        row = {"topic": topic, "partition": 0, "replicas": [0], "log_dirs": [target]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [row]}))
+        told = tools.run(
+            command,
+            *("--execute", "--reassignment-json-file", str(plan)),
+            *("--replica-alter-log-dirs-throttle", "50000000"),
+        )
+        assert f"directory to {target} for replica {topic}-0 with broker 0" in told
+        done = f"Reassignment of replica {topic}-0-0 completed successfully."
+        for _ in range(20):
+            told = tools.run(command, "--verify", "--reassignment-json-file", str(plan))
+            if done in told:
+                break
+        assert done in told
+        assert home() == target
+        told = tools.run("GetOffsetShell", "--topic-partitions", f"{topic}:0")
+        assert told.strip() == f"{topic}:0:5000"
 
 
 def test_large_messages(tools: Tools, new_topic: Callable[[], str]) -> None:

@@ -1,4 +1,4 @@
-"""What a reader sees of transactions: against Apache Kafka, since Odradek does not offer them."""
+"""What a reader sees of transactions, whoever made the broker."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,10 +25,11 @@ class Writer:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
+        self.transactional_id = new_name("tx")
         self._producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": bootstrap,
-                "transactional.id": new_name("tx"),
+                "transactional.id": self.transactional_id,
                 # The broker must not abort what a test on a slow machine keeps open.
                 "transaction.timeout.ms": 600_000,
                 "log_level": 2,  # Errors are raised.

@@ -14,7 +14,15 @@ from odradek.config import SettingSource
 from odradek.errors import ConfigError
 from odradek.storage.log.config import LogManagerConfig
 
-OURS = {"odradek.metrics.host", "odradek.metrics.port", "produce.validate.compressed"}
+# The last three are properties of Java in Kafka.
+OURS = {
+    "odradek.metrics.host",
+    "odradek.metrics.port",
+    "produce.validate.compressed",
+    "java.security.auth.login.config",
+    "zookeeper.sasl.client",
+    "zookeeper.sasl.clientconfig",
+}
 
 
 def load(**overrides: str) -> BrokerSettings:

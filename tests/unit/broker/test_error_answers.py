@@ -56,7 +56,7 @@ def _element(element: Any, version: int) -> Any:
 def errors_in(message: Message) -> Iterator[int]:
     for field in message.wire_fields:
         value = getattr(message, field.name)
-        if field.name == "error_code":
+        if field.name in ("error_code", "partition_error_code"):
             yield value
         elif isinstance(field.type, ArrayOf) and isinstance(field.type.element, MessageType):
             for row in value or ():

@@ -31,9 +31,7 @@ def test_every_key_of_kafkas_that_promises_protection_is_decided_on() -> None:
     assert decided - protecting - _ELSEWHERE == {
         "allow.everyone.if.no.acl.found",
         "super.users",
-        "zookeeper.sasl.client",
         "zookeeper.sasl.client.username",
-        "zookeeper.sasl.clientconfig",
     }
     assert not set(UNSERVED) & HARMLESS
     assert not decided & set(BROKER_DEFINITION.keys)

@@ -120,6 +120,23 @@ def test_the_order_of_a_publish(scene: Scene) -> None:
     assert scene.cache.is_published
 
 
+def test_a_role_that_a_failed_disk_refuses_ends_the_one_before(tmp_path: Path) -> None:
+    """15:KAFKA-9235 (9307): coordinators must not go on in the role of an earlier epoch."""
+    with ReplicaFixture(tmp_path, directories=("one", "two")) as fixture:
+        scene = Scene(fixture)
+        try:
+            scene.publish(ImageDelta(local=local(hosted(state_of(tp(), leader_epoch=5)))))
+            fixture.log(tp()).log_directory.fail("test", OSError(5, "input/output error"))
+            demoted = hosted(state_of(tp(), leader=2, replicas=(1, 2), leader_epoch=6))
+            results = scene.publish(ImageDelta(local=local(demoted)))
+        finally:
+            scene.close()
+        assert results == {tp(): ErrorCode.KAFKA_STORAGE_ERROR}
+        assert scene.roles[-1].hosted == ()
+        [stop] = scene.roles[-1].stopped
+        assert (stop.tp, stop.leader_epoch, stop.deletes_log) == (tp(), 6, False)
+
+
 @pytest.mark.parametrize(
     ("epoch", "is_accepted"),
     [

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from odradek.cli.connecting import CommandError
-from odradek.cli.reassign import propose
+from odradek.cli.reassign.commands import propose
 from odradek.client import PartitionView, TopicView
 from odradek.client.admin import ClusterDescription
 from odradek.client.admin.reassignment_plans import (
@@ -15,7 +15,7 @@ from odradek.client.admin.reassignment_plans import (
 )
 from odradek.client.cluster import Node
 from odradek.errors import ApiError
-from odradek.model import TopicPartition
+from odradek.model import ReplicaId, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -24,15 +24,19 @@ def test_a_plan_is_read_as_it_was_written() -> None:
     targets = {T1: (2, 1), T0: (1, 2)}
     document = encode_reassignments(targets)
     assert document["partitions"][0] == {"topic": "t", "partition": 0, "replicas": [1, 2]}
-    assert parse_reassignments(json.dumps(document)) == targets
+    assert parse_reassignments(json.dumps(document)) == (targets, {})
+    directories = {ReplicaId(T0, 2): "/d"}
+    document = encode_reassignments(targets, directories)
+    assert [row.get("log_dirs") for row in document["partitions"]] == [["any", "/d"], None]
+    assert parse_reassignments(json.dumps(document)) == (targets, directories)
 
 
 def test_a_plan_of_kafkas_tool_is_read() -> None:
     text = (
         '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2],'
-        '"log_dirs":["any","any"]}]}'
+        '"log_dirs":["any","/data/two"]}]}'
     )
-    assert parse_reassignments(text) == {T0: (1, 2)}
+    assert parse_reassignments(text) == ({T0: (1, 2)}, {ReplicaId(T0, 2): "/data/two"})
 
 
 ROW = {"topic": "t", "partition": 0, "replicas": [1]}
@@ -56,7 +60,9 @@ ROW = {"topic": "t", "partition": 0, "replicas": [1]}
         ({"partitions": [ROW | {"replicas": None}]}, "replicas: expected a list of broker ids"),
         ({"partitions": [ROW | {"replicas": [1, -2]}]}, "replicas: expected a list of broker ids"),
         ({"partitions": [ROW | {"replicas": ["1"]}]}, "replicas: expected a list of broker ids"),
-        ({"partitions": [ROW | {"log_dirs": ["/d"]}]}, "the broker chooses the directory"),
+        ({"partitions": [ROW | {"log_dirs": ["d"]}]}, "log_dirs: expected .* absolute path"),
+        ({"partitions": [ROW | {"log_dirs": ["/d", "/e"]}]}, "log_dirs: expected .* each replica"),
+        ({"partitions": [ROW | {"log_dirs": "/d"}]}, "log_dirs: expected .* each replica"),
         ({"partitions": [ROW, ROW | {"replicas": [2]}]}, "partition t-0 is there twice"),
     ],
 )

@@ -22,6 +22,13 @@ ACTIONS = [
     "groups reset-offsets",
     "groups delete",
     "groups delete-offsets",
+    "transactions list",
+    "transactions describe",
+    "transactions producers",
+    "transactions find-hanging",
+    "transactions abort",
+    "features list",
+    "features update",
     "reassign plan",
     "reassign execute",
     "reassign verify",
@@ -32,7 +39,7 @@ ACTIONS = [
 # Commands that connect to nothing, or only with one of their actions.
 OTHERS = (
     *("serve", "cluster", "topics", "configs", "groups", "reassign", "controller", "log"),
-    *("metrics", "pipeline"),
+    *("metrics", "pipeline", "transactions", "features"),
 )
 
 
@@ -97,6 +104,10 @@ def test_commands_that_connect_have_the_same_options(command: str) -> None:
         ("configs describe user alice", "invalid choice: 'user'"),
         ("delete-records t", "--before"),
         ("delete-records t --before -2", "-2 is neither an offset nor `latest`"),
+        ("transactions abort t --partition 0", "one of the arguments --start-offset --producer-id"),
+        ("transactions abort t --start-offset 3", "--partition"),
+        ("transactions list --min-duration -1", "-1 is negative"),
+        ("features update t=1 --downgrade --unsafe-downgrade", "not allowed with"),
         ("topics list --request-timeout 0", "0 is not a time in seconds"),
         ("serve --log-level loud", "invalid choice: 'loud'"),
     ],

@@ -13,10 +13,12 @@ import odradek
 from odradek import Admin, Consumer, Producer, aio
 from odradek.client.consumer import ConcurrentModificationError, WakeupError
 from odradek.client.errors import ClosedError, ForkedError
+from odradek.client.producer import TransactionStateError
 from odradek.errors import ApiError, DisconnectedError, ErrorCode
 from odradek.protocol.api_keys import ApiKey
 from tests.support.produced import Log, refuse, script
 from tests.support.scripted_broker import ScriptedBroker, scripted
+from tests.support.transactions import script_transactions
 
 THREADS = ("odradek-producer", "odradek-admin")
 
@@ -69,12 +71,39 @@ def test_a_producer_in_a_plain_script() -> None:
         assert log.values == {0: [b"v", b"w", b"x"]}
 
 
+def fail_in_transaction(producer: Producer) -> None:
+    with producer.transaction():
+        producer.send("t", b"lost")
+        raise ZeroDivisionError
+
+
+def test_a_transaction_in_a_plain_script() -> None:
+    """10:TX-1, 10:TX-2: committed at the end of its block, aborted if that raises."""
+    with scripted_elsewhere() as broker:
+        script_transactions(broker, version=2)
+        with Producer(servers(broker), transactional_id="tx") as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.send("t", b"kept")
+            with pytest.raises(ZeroDivisionError):
+                fail_in_transaction(producer)
+            with pytest.raises(TransactionStateError, match="send is not possible now"):
+                producer.send("t", b"outside")
+            producer.begin_transaction()
+            producer.send_offsets({("t", 0): 1}, "g")
+            assert producer.ticket().transactional_id == "tx"
+            producer.abort_transaction()
+        ends = [one.committed for one in broker.received(ApiKey.END_TXN)]
+        assert ends[0] is True
+        assert set(ends[1:]) == {False}
+
+
 def test_both_faces_have_the_same_names() -> None:
     for name in ("Admin", "Producer"):
         blocking, awaited = getattr(odradek, name), getattr(aio, name)
-        public = {one for one in vars(awaited) if not one.startswith("_")}
+        public = {one for one in dir(awaited) if not one.startswith("_")}
         inner = {"start", "accumulator", "know_topic", "prepare", "is_plain", "max_block_ms"}
-        inner |= {"arrow_send_of", "delivery_of", "over"}
+        inner |= {"arrow_send_of", "delivery_of", "over", "abort_quietly"}
         missing = {one for one in public - inner - {"no_room"} if not hasattr(blocking, one)}
         assert missing == set()
 

@@ -55,7 +55,7 @@ def test_lists_may_be_lists_or_text(servers: object) -> None:
         ({"linger.ms": "soon"}, {}, r"linger\.ms='soon'.*whole number"),
         ({"key.serializer": "Some"}, {}, r"key\.serializer.*Producer\(key_serializer="),
         ({"interceptor.classes": "A"}, {}, r"interceptor\.classes.*interceptors="),
-        ({"transactional.id": "t"}, {}, r"transactional\.id.*not built"),
+        ({"transactional.id": "t", "acks": "1"}, {}, r"acks.*transactional\.id needs all"),
         ({"compression.type": "brotli"}, {}, r"compression\.type='brotli'.*one of none, gzip"),
     ],
 )

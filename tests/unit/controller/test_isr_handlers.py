@@ -119,9 +119,15 @@ REFUSALS = {
         ErrorCode.UNKNOWN_TOPIC_ID,
     ),
     "an old leader": (wanted((1,), leader_epoch=6), ErrorCode.FENCED_LEADER_EPOCH),
-    "a leader we do not know yet": (wanted((1,), leader_epoch=8), ErrorCode.NOT_CONTROLLER),
+    "15:KAFKA-14154, a leader we do not know yet": (
+        wanted((1,), leader_epoch=8),
+        ErrorCode.NOT_CONTROLLER,
+    ),
     "an old version": (wanted((1,), version=3), ErrorCode.INVALID_UPDATE_VERSION),
-    "a version we do not know yet": (wanted((1,), version=5), ErrorCode.NOT_CONTROLLER),
+    "15:KAFKA-14154, a version we do not know yet": (
+        wanted((1,), version=5),
+        ErrorCode.NOT_CONTROLLER,
+    ),
     "a foreign replica": (wanted((1, 4)), ErrorCode.INVALID_REQUEST),
     "no leader in it": (wanted((2, 3)), ErrorCode.INVALID_REQUEST),
     "a member twice": (wanted((1, 3, 3)), ErrorCode.INVALID_REQUEST),

@@ -1,5 +1,6 @@
 """The journal and snapshot files: what survives a crash, and what refuses to open."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -171,6 +172,42 @@ def test_a_kill_between_any_two_bytes_leaves_a_prefix(tmp_path: Path) -> None:
         # The torn end is gone for good.
         assert file.stat().st_size <= length
     assert last_zxid == len(PREFIXES) - 1
+
+
+def test_records_of_a_failed_sync_that_a_restart_has_read_are_not_lost_later(
+    tmp_path: Path,
+) -> None:
+    """Reads still show the pages that the failed sync dropped, and no later sync saves them."""
+    directory, disk = str(tmp_path), SimDisk(tmp_path)
+    journal, tree = Journal.open(directory, disk)
+    journal.append(list(transactions_of(tree, [[Create("/a")]])))
+    disk.fail("fsync", path_contains=JOURNAL_NAME, times=1)
+    with pytest.raises(OSError, match="Input/output error"):
+        journal.append(list(transactions_of(tree, [[Create("/b", bytes(9000))]])))
+    journal.close()
+    journal, tree = Journal.open(directory, disk)
+    assert tree.get("/b") is not None
+    journal.append(list(transactions_of(tree, [[Create("/c")]])))
+    journal.close()
+    disk.crash()
+    journal, reopened = Journal.open(directory, disk)
+    journal.close()
+    assert encode_snapshot(reopened) == encode_snapshot(tree)
+
+
+@pytest.mark.parametrize("opened_before", range(3))
+def test_running_out_of_descriptors_is_told_as_such(tmp_path: Path, opened_before: int) -> None:
+    """No descriptor is closed twice, which could be another one by then."""
+    directory, disk = str(tmp_path), SimDisk(tmp_path)
+    journal, tree = Journal.open(directory, disk)
+    journal.append(list(transactions_of(tree, [[Create("/a")]])))
+    journal.close()
+    disk.fail("open", path_contains=JOURNAL_NAME, error=errno.EMFILE, after=opened_before)
+    with pytest.raises(OSError, match="Too many open files"):
+        Journal.open(directory, disk)
+    journal, reopened = Journal.open(directory, disk)
+    journal.close()
+    assert encode_snapshot(reopened) == encode_snapshot(tree)
 
 
 def test_damage_before_the_end_refuses_to_open(tmp_path: Path) -> None:

@@ -160,6 +160,9 @@ def test_the_feature_document() -> None:
     assert FeatureNode.parse(document) == node
     old = b'{"version":1,"status":0,"features":{"f":{"min_version_level":1,"max_version_level":2}}}'
     assert FeatureNode.parse(old) == FeatureNode({"f": 2}, is_enabled=False, version=1)
+    first = FeatureNode({"f": 2}, version=1)
+    assert b'"f":{"max_version_level":2,"min_version_level":2}' in first.encode()
+    assert FeatureNode.parse(first.encode()) == first
 
 
 @pytest.mark.parametrize(
@@ -197,6 +200,9 @@ def test_the_broker_document() -> None:
     )
     assert node.encode() == document
     assert BrokerNode.parse(document) == node
+    old = document.replace(b'"version":5', b'"version":4').replace(b'"features":{},', b"")
+    assert node.encode(4) == old
+    assert BrokerNode.parse(old) == node
 
 
 def test_a_broker_without_a_plain_listener_has_no_host() -> None:

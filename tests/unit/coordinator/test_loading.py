@@ -183,6 +183,40 @@ def test_a_newer_epoch_ends_a_load_that_is_under_way() -> None:
     assert made.values() == [b"old", b"of epoch 6"], "one state was installed, that of 7"
 
 
+def test_a_replica_that_is_deleted_takes_its_state_along() -> None:
+    """15:KAFKA-9235: nothing of it is served, and a topic made anew has none of it."""
+    made = Runtime()
+    made.write(b"old")
+    made.lead(5)
+    made.tasks.run()
+    assert made.values() == [b"old"]
+    made.runtime.resign(P, None)
+    assert (made.installed, made.runtime.check_active(P)) == ([], ErrorCode.NOT_COORDINATOR)
+    made.topic.batches.pop(P)
+    made.write(b"new")
+    made.lead(0)
+    made.tasks.run()
+    assert made.values() == [b"new"]
+
+
+def test_a_demotion_that_was_missed_is_made_up_for() -> None:
+    """15:KAFKA-9235 (9307): the next leadership replaces the state, with what others wrote."""
+    made = Runtime()
+    made.write(b"1")
+    made.lead(5)
+    made.tasks.run()
+    [stale] = made.installed
+    made.write(b"of another leader")
+    made.lead(7)
+    assert (made.installed, made.runtime.check_active(P)) == (
+        [],
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    )
+    made.tasks.run()
+    assert made.values() == [b"1", b"of another leader"]
+    assert made.installed != [stale]
+
+
 def test_leadership_lost_while_loading_installs_nothing() -> None:
     made = Runtime()
     made.write(b"1")

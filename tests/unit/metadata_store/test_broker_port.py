@@ -1,6 +1,7 @@
 """What a broker writes itself: registration, ISR, producer ids, configuration."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -9,11 +10,18 @@ from pathlib import Path
 import pytest
 
 from odradek.coordination import EmbeddedEngine
-from odradek.coordination.nodes import PartitionStateNode, parse_config
-from odradek.coordination.paths import ancestors, broker_path, partition_state_path
-from odradek.coordination.store import CoordinationStore
+from odradek.coordination.nodes import FeatureNode, PartitionStateNode, parse_config
+from odradek.coordination.paths import FEATURE, ancestors, broker_path, partition_state_path
+from odradek.coordination.store import ANY_VERSION, CoordinationStore
 from odradek.errors import ApiError, ErrorCode, NodeExists
-from odradek.metadata.changes import AclRemoved, ConfigEdit, ConfigSet, QuotaSet, ScramSet
+from odradek.metadata.changes import (
+    AclRemoved,
+    ConfigEdit,
+    ConfigSet,
+    FeatureSet,
+    QuotaSet,
+    ScramSet,
+)
 from odradek.metadata.delta import ClusterDelta, ImageDelta, apply_delta
 from odradek.metadata.image import (
     ClusterImage,
@@ -28,6 +36,7 @@ from odradek.metadata_store.broker_port import StoreControllerPort
 from odradek.metadata_store.config_nodes import entity_update, parse_entity
 from odradek.model import LeaderAndIsr, TopicPartition
 from odradek.protocol.enums import ConfigResourceType
+from odradek.protocol.inter_broker import INTER_BROKER_VERSIONS
 from odradek.security.acls import AclBinding
 from odradek.security.operations import Operation, PatternType, Permission, ResourceType
 from odradek.testing import ManualClock
@@ -85,6 +94,32 @@ def test_registration(tmp_path: Path) -> None:
             await port_of(second, registration_timeout_s=0.02).register(broker(0))
         await first.session.close()
         assert await port_of(second).register(broker(0)) > epoch
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "version"), [("2.4", 4), ("2.6", 4), ("2.7", 5), ("2.8", 5), ("3.9", 5)]
+)
+def test_a_registration_has_the_form_of_the_protocol_version(
+    tmp_path: Path, protocol: str, version: int
+) -> None:
+    async def scenario(engine: EmbeddedEngine) -> None:
+        store = engine.connect()
+        port = StoreControllerPort(
+            store,
+            0,
+            clock=ManualClock(),
+            controlled_shutdown=no_controller,
+            nodes=INTER_BROKER_VERSIONS[protocol].nodes,
+        )
+        for announce in (port.register, port.update_registration):
+            await announce(broker(0))
+            node = json.loads((await store.get(broker_path(0)))[0] or b"")
+            assert (node["version"], node.get("features")) == (
+                version,
+                {} if version == 5 else None,
+            )
 
     run(tmp_path, scenario)
 
@@ -342,3 +377,39 @@ def test_values_that_may_be_secret_are_in_no_repr() -> None:
     parsed = parse_entity("brokers/1", {"ssl.key.password": "xyzzy"})
     assert update.values == parsed.configs
     assert "xyzzy" not in f"{update} {parsed}"
+
+
+def test_features_are_raised_and_lowered_on_request(tmp_path: Path) -> None:
+    async def scenario(engine: EmbeddedEngine) -> None:
+        store = engine.connect()
+        port = port_of(store)
+        raised = FeatureSet("f", 2)
+        [missing] = await port.alter_features([raised])
+        assert missing is not None
+        assert missing.code is ErrorCode.FEATURE_UPDATE_FAILED
+        await store.create(FEATURE, FeatureNode({"g": 1}).encode())
+        assert await port.alter_features([raised], is_checked_only=True) == [None]
+        assert await port.alter_features([raised]) == [None]
+        assert await levels(store) == {"g": 1, "f": 2}
+        refused, kept = await port.alter_features([FeatureSet("f", 1), FeatureSet("g", 3)])
+        assert (refused is not None and refused.code, kept) == (
+            ErrorCode.INVALID_UPDATE_VERSION,
+            None,
+        )
+        lowered = FeatureSet("f", 0, may_lower=True)
+        assert await port.alter_features([lowered]) == [None]
+        assert await levels(store) == {"g": 3}
+        _, before = await store.get(FEATURE)
+        assert await port.alter_features([FeatureSet("g", 3)]) == [None]
+        assert (await store.get(FEATURE))[1] == before, "an equal node is not written again"
+        await store.set(FEATURE, FeatureNode({}, is_enabled=False).encode(), ANY_VERSION)
+        [void] = await port.alter_features([raised])
+        assert void is not None
+        assert void.code is ErrorCode.FEATURE_UPDATE_FAILED
+
+    run(tmp_path, scenario)
+
+
+async def levels(store: CoordinationStore) -> dict[str, int]:
+    data, _ = await store.get(FEATURE)
+    return dict(FeatureNode.parse(data).levels)

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from odradek.coordination import EmbeddedEngine, EmbeddedStore
+from odradek.coordination.nodes import FeatureNode
+from odradek.coordination.paths import FEATURE
+from odradek.coordination.store import ANY_VERSION
 from odradek.errors import ApiError, BadNodeData, ErrorCode
 from odradek.metadata.changes import ConfigSet, QuotaSet, ScramRemoved, ScramSet
 from odradek.metadata.delta import ClusterDelta
@@ -202,3 +205,24 @@ def test_bad_entities_keep_their_old_values(
 
     run(tmp_path, scenario)
     assert "keeps its old values" in caplog.text
+
+
+def test_features_are_read_when_their_node_is_made_and_written(tmp_path: Path) -> None:
+    async def scenario(setup: Setup) -> None:
+        first = await setup.next()
+        assert (first.features, first.features_epoch) == ({}, None)
+        node = FeatureNode({"f": 2, "g": 1})
+        await setup.other.create(FEATURE, node.encode())
+        made = await setup.next()
+        assert (made.features, made.features_epoch) == ({"f": 2, "g": 1}, 0)
+        await setup.other.set(FEATURE, FeatureNode({"f": 3}).encode(), ANY_VERSION)
+        written = await setup.next()
+        assert (written.features, written.features_epoch) == ({"f": 3, "g": 0}, 1)
+        await setup.other.set(FEATURE, b"{", ANY_VERSION)
+        ignored = await setup.next()
+        assert (ignored.features, ignored.features_epoch) == ({}, None)
+        void = FeatureNode({"f": 3}, is_enabled=False)
+        await setup.other.set(FEATURE, void.encode(), ANY_VERSION)
+        assert (await setup.next()).features == {"f": 0}
+
+    run(tmp_path, scenario)

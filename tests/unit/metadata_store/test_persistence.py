@@ -37,12 +37,13 @@ from odradek.metadata.changes import (
 )
 from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
 from odradek.metadata.ports import Fence, Hint, HintKind, LeadershipLost, LeadershipWon
-from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents
+from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents, write_features
 from odradek.metadata_store.config_nodes import entity_update, parse_entity
 from odradek.metadata_store.persistence import StorePersistence
 from odradek.metadata_store.writes import StoreWriter, read_partition, read_topic
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ConfigResourceType
+from odradek.protocol.inter_broker import INTER_BROKER_VERSIONS, NEWEST_NODE_FORMS
 from odradek.security.acls import AclBinding
 from odradek.security.operations import Operation, PatternType, Permission, ResourceType
 from odradek.testing import ManualClock
@@ -390,6 +391,70 @@ def test_start_of_a_store(tmp_path: Path) -> None:
         assert await claim_cluster_id(store, lambda: "first") == "first"
         assert await claim_cluster_id(store, lambda: "second") == "first"
         await create_parents(store)
+
+    run(tmp_path, scenario)
+
+
+OLD = b'{"version":1,"status":0,"features":{}}'
+FIRST = b'{"version":1,"status":1,"features":{}}'
+NEW = b'{"version":2,"status":1,"features":{}}'
+NEW_CLUSTER = b'{"version":2,"status":1,"features":{"transaction.version":{"max_version_level":2}}}'
+FIRST_LEVEL = (
+    b'{"version":1,"status":1,"features":{"f":{"max_version_level":3,"min_version_level":3}}}'
+)
+NEW_LEVEL = b'{"version":2,"status":1,"features":{"f":{"max_version_level":3}}}'
+VOID_LEVEL = (
+    b'{"version":1,"status":0,"features":{"f":{"min_version_level":1,"max_version_level":3}}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "found", "expected"),
+    [
+        ("2.4", None, OLD),
+        ("2.6", None, OLD),
+        ("2.7", None, FIRST),
+        ("3.2", None, FIRST),
+        # A new cluster begins with the newest levels.
+        ("3.3", None, NEW_CLUSTER),
+        ("3.9", None, NEW_CLUSTER),
+        # The operator raises the protocol's version, and later lowers it again.
+        ("2.7", OLD, FIRST),
+        ("3.9", OLD, NEW),
+        ("3.9", FIRST, NEW),
+        ("2.8", NEW, FIRST),
+        ("2.6", NEW, OLD),
+        # Levels are kept as long as they count.
+        ("3.9", FIRST_LEVEL, NEW_LEVEL),
+        ("2.8", NEW_LEVEL, FIRST_LEVEL),
+        ("2.6", NEW_LEVEL, OLD),
+        ("2.7", VOID_LEVEL, FIRST),
+        ("2.6", VOID_LEVEL, OLD),
+    ],
+)
+def test_features_are_written_as_the_protocol_version_has_them(
+    tmp_path: Path, protocol: str, found: bytes | None, expected: bytes
+) -> None:
+    async def scenario(store: CoordinationStore) -> None:
+        if found is not None:
+            await store.create("/feature", found)
+        forms = INTER_BROKER_VERSIONS[protocol].nodes
+        await write_features(store, FENCE, forms)
+        written, stat = await store.get("/feature")
+        await write_features(store, FENCE, forms)
+        assert (written, stat.version) == (expected, 0 if found is None else 1)
+        assert await store.get("/feature") == (written, stat), "an equal node is not written again"
+
+    run(tmp_path, scenario)
+
+
+def test_a_cluster_with_topics_is_not_new(tmp_path: Path) -> None:
+    """Its administrator raises the levels, when all of its clients can follow."""
+
+    async def scenario(store: CoordinationStore) -> None:
+        await StoreWriter(store).commit([created("t")], FENCE)
+        await write_features(store, FENCE, NEWEST_NODE_FORMS)
+        assert (await store.get("/feature"))[0] == NEW
 
     run(tmp_path, scenario)
 

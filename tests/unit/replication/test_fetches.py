@@ -353,6 +353,13 @@ def test_a_follower_serves_only_those_who_may_ask_it(fixture: ReplicaFixture) ->
     )
 
 
+def test_a_broker_without_a_replica_sends_every_reader_away(fixture: ReplicaFixture) -> None:
+    fixture.known.add(A)
+    for is_modern in (False, True):
+        answers = fixture.fetch(want(A), has_client_metadata=is_modern)
+        assert error_of(answers) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 @pytest.mark.parametrize(
     ("epoch", "expected"),
     [

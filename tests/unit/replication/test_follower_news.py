@@ -16,6 +16,7 @@ from odradek.replication.fetch_session import (
     PartitionKey,
     SessionPartition,
 )
+from odradek.replication.throttles import ReplicationThrottle
 from tests.support.logs import batch
 from tests.support.replicas import MAX_LAG_MS, ReplicaFixture, hosted, state_of, stopped, tp
 
@@ -231,11 +232,11 @@ def test_an_idle_follower_stays_in_sync(fixture: ReplicaFixture, follower: Follo
         fixture.pass_time(MAX_LAG_MS // 2)
         follower.fetch(max_wait_ms=0)
     fixture.produce({PARTITIONS[9]: batch(1)}, acks=1)
-    assert fixture.replicas.propose_isr_shrinks() == []
+    assert fixture.isr_shrinks() == []
     fixture.pass_time(MAX_LAG_MS)
-    assert fixture.replicas.propose_isr_shrinks() == []
+    assert fixture.isr_shrinks() == []
     fixture.pass_time(1)
-    [(partition, change)] = fixture.replicas.propose_isr_shrinks()
+    [(partition, change)] = fixture.isr_shrinks()
     assert (partition.tp, change.isr) == (PARTITIONS[9], (1,))
 
 
@@ -250,3 +251,83 @@ def test_records_that_are_not_asked_further_stay_in_the_news(fixture: ReplicaFix
     # The follower does not ask further: all stay in the news.
     assert fetch.context.news is not None
     assert len(fetch.context.news.entries) == 3
+
+
+class Behind:
+    """A follower that is in no ISR, of a leader that limits what it sends of two partitions."""
+
+    def __init__(self, fixture: ReplicaFixture) -> None:
+        for partition in PARTITIONS:
+            fixture.lead(partition, replicas=(1, FOLLOWER), isr=(1,), leader_epoch=1)
+        self.throttle = ReplicationThrottle(1, lambda _topic: ("0:1", "1:1"), fixture.clock)
+        self.throttle.bytes_per_second = 1
+        fixture.replicas.reads.throttle = self.throttle
+        self.follower = Follower(fixture)
+        first = self.follower.fetch(dict.fromkeys(PARTITIONS, 0), max_wait_ms=0, epoch=1)
+        assert first.told is not None
+
+    def use_up(self) -> None:
+        self.throttle.count(PARTITIONS[0], 1_000)
+
+
+@pytest.fixture
+def behind(fixture: ReplicaFixture) -> Behind:
+    return Behind(fixture)
+
+
+def test_records_that_are_held_back_end_no_fetch(fixture: ReplicaFixture, behind: Behind) -> None:
+    """05 section 4: it waits its time out, and other partitions are served meanwhile."""
+    behind.use_up()
+    fetch = behind.follower.fetch()
+    fixture.produce({PARTITIONS[0]: batch(1)}, acks=1)
+    fixture.produce({PARTITIONS[1]: batch(1)}, acks=1)
+    assert not fetch.is_answered
+    fixture.produce({PARTITIONS[2]: batch(1)}, acks=1)
+    assert fetch.told is not None
+    assert [tp for tp, one in fetch.told.items() if one.records is not None] == [PARTITIONS[2]]
+
+    behind.follower.fetch({PARTITIONS[2]: 1}, epoch=1, max_wait_ms=0)
+    again = behind.follower.fetch()
+    fixture.pass_time(500)
+    assert again.told == {}
+    fixture.pass_time(11_000)
+    third = behind.follower.fetch()
+    assert third.told is not None
+    # The batch of the first is above the limit, and the next one of it is held back.
+    assert [tp for tp, one in third.told.items() if one.records is not None] == PARTITIONS[:2]
+    assert behind.throttle.is_exceeded()
+
+
+def test_more_bytes_than_may_be_sent_are_not_waited_for(
+    fixture: ReplicaFixture, behind: Behind
+) -> None:
+    size = len(batch(1))
+    behind.use_up()
+    fetch = behind.follower.fetch(min_bytes=2 * size)
+    fixture.produce({PARTITIONS[0]: batch(5)}, acks=1)
+    fixture.produce({PARTITIONS[2]: batch(1)}, acks=1)
+    assert not fetch.is_answered
+    fixture.produce({PARTITIONS[3]: batch(1)}, acks=1)
+    assert fetch.told is not None
+
+
+def test_a_follower_in_sync_is_not_held_back(fixture: ReplicaFixture, behind: Behind) -> None:
+    fixture.lead(PARTITIONS[0], replicas=(1, FOLLOWER), leader_epoch=2)
+    behind.use_up()
+    behind.follower.fetch({PARTITIONS[0]: 0}, max_wait_ms=0, epoch=2)
+    fetch = behind.follower.fetch()
+    fixture.produce({PARTITIONS[0]: batch(1)}, acks=1)
+    assert fetch.told is not None
+    assert fetch.told[PARTITIONS[0]].records is not None
+
+
+def test_a_fetch_without_a_session_is_held_back(fixture: ReplicaFixture, behind: Behind) -> None:
+    behind.use_up()
+    answers: list[FetchResults] = []
+    wanted = [FetchPartition(one, None, 0, 1 << 20, 1, 0) for one in PARTITIONS[:3]]
+    fixture.replicas.reads.fetch(FetchParams(500, 1, 1 << 20, FOLLOWER), wanted, answers.append)
+    fixture.produce({PARTITIONS[0]: batch(1)}, acks=1)
+    assert answers == []
+    fixture.produce({PARTITIONS[2]: batch(1)}, acks=1)
+    [results] = answers
+    assert [wanted.tp for wanted, one in results if one.records is not None] == [PARTITIONS[2]]

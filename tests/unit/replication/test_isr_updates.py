@@ -16,7 +16,7 @@ from odradek.metadata.ports import (
     IsrRefused,
 )
 from odradek.model import LeaderAndIsr, TopicPartition
-from odradek.replication import IsrUpdates
+from odradek.replication import IsrUpdates, isr_updates
 from odradek.replication.partition import ISR_RETRY_MS
 from tests.support.kept_tasks import KeptTasks
 from tests.support.logs import batch
@@ -187,10 +187,34 @@ def test_the_periodic_check_drops_who_lags(scene: Scene) -> None:
     scene.fixture.produce({tp(): batch(2)}, acks=1)
     scene.fixture.clock.advance(MAX_LAG_MS + 1)
     scene.port.outcomes = [IsrAltered(1)]
-    scene.updates.shrink()
+    asyncio.run(scene.updates.shrink())
     scene.run()
     assert partition.isr == (1,)
     assert scene.fixture.high_watermark(tp()) == 2
+
+
+def test_the_periodic_check_lets_others_run(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """02 section 12: a broker may lead thousands of partitions."""
+    monkeypatch.setattr(isr_updates, "_PARTITIONS_PER_TURN", 1)
+    for number in range(3):
+        partition = tp(partition=number)
+        scene.fixture.lead(partition, replicas=(1, 2))
+        scene.fixture.produce({partition: batch(1)}, acks=1)
+    scene.fixture.clock.advance(MAX_LAG_MS + 1)
+    turns = 0
+
+    async def check() -> None:
+        nonlocal turns
+        checking = asyncio.create_task(scene.updates.shrink())
+        while not checking.done():
+            await asyncio.sleep(0)
+            turns += 1
+
+    asyncio.run(check())
+    assert turns > 3
+    assert len(scene.work) == 3
+    scene.port.outcomes = [IsrAltered(1)] * 3
+    scene.run()
 
 
 def test_announcing(scene: Scene) -> None:

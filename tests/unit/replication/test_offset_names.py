@@ -122,7 +122,7 @@ def test_who_lags_for_too_long_leaves_the_in_sync_replicas(
     partition = fixture.lead(tp(), replicas=(1, 2, 3), isr=(1, 2))
     fixture.produce({tp(): batch(1)}, acks=1)
     fixture.clock.advance(silence_ms)
-    proposed = [change.isr for _, change in fixture.replicas.propose_isr_shrinks()]
+    proposed = [change.isr for _, change in fixture.isr_shrinks()]
     assert (proposed or [(1, 2)]) == [isr]
     fixture.fetch_as(9, tp(), 1)  # Of no replica.
     assert 9 not in partition.isr

@@ -24,7 +24,7 @@ def count(fixture: ReplicaFixture, name: str) -> int:
 
 
 def shrink(fixture: ReplicaFixture) -> tuple[Partition, IsrChange]:
-    [proposal] = fixture.replicas.propose_isr_shrinks()
+    [proposal] = fixture.isr_shrinks()
     return proposal
 
 
@@ -52,7 +52,7 @@ def test_shrinking_by_the_periodic_check(fixture: ReplicaFixture) -> None:
     proposals = []
     for _ in range(3):
         fixture.clock.advance(5_000)
-        proposals.append([change.isr for _, change in fixture.replicas.propose_isr_shrinks()])
+        proposals.append([change.isr for _, change in fixture.isr_shrinks()])
     assert proposals == [[], [], [(1,)]]
 
 
@@ -70,7 +70,7 @@ def test_a_member_being_added_counts_at_once(fixture: ReplicaFixture) -> None:
     fixture.replicas.settle_isr(partition, change, IsrOutcomeUnknown())
     fixture.produce({tp(): batch(1)}, acks=1)
     assert (fixture.high_watermark(tp()), answers) == (10, [])
-    assert fixture.replicas.propose_isr_shrinks() == []  # One change at a time.
+    assert fixture.isr_shrinks() == []  # One change at a time.
     fixture.fetch_as(2, tp(), 12)
     assert fixture.high_watermark(tp()) == 12
     assert answers[0][tp()].error is ErrorCode.NONE
@@ -209,6 +209,62 @@ def test_only_a_fetch_with_our_epoch_counts(
     assert len(fixture.proposed) == (1 if counts else 0)
 
 
+def test_the_high_watermark_waits_for_all_that_are_or_may_be_members(
+    fixture: ReplicaFixture,
+) -> None:
+    """15:R3: moved only by fetches with the leader's own epoch, of its largest possible ISR."""
+    partition = fixture.lead(tp(), replicas=(1, 2, 3), isr=(1, 2), leader_epoch=5)
+    fixture.produce({tp(): batch(4)}, acks=1)
+    seen = []
+    for broker_id, offset, epoch in (
+        (9, 4, 5),  # No replica.
+        (2, 4, 4),
+        (2, 4, 6),
+        (2, 4, -1),
+        (3, 1, 5),  # Proposed for the ISR: from now on it may be a member.
+        (2, 4, 5),
+        (3, 3, 4),
+        (3, 3, 5),
+    ):
+        fixture.fetch_as(broker_id, tp(), offset, epoch=epoch)
+        seen.append(fixture.high_watermark(tp()))
+    assert seen == [0, 0, 0, 0, 0, 1, 1, 3]
+    [(_, change)] = fixture.proposed
+    assert (partition.isr, change.isr) == ((1, 2), (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("offset", "is_alive", "broker_epoch", "joins"),
+    [
+        pytest.param(5, True, 11, True, id="caught-up"),
+        pytest.param(4, True, 11, False, id="below-the-epochs-start"),
+        pytest.param(5, False, 11, False, id="fenced"),
+        pytest.param(5, True, 10, False, id="of-a-former-life"),
+    ],
+)
+def test_who_may_join(
+    fixture: ReplicaFixture, offset: int, is_alive: bool, broker_epoch: int, joins: bool
+) -> None:
+    """15:R4: an ISR grows by a live follower of this life that reached the epoch's start.
+
+    It shrinks by any member that lags, and the high watermark does not fall.
+    """
+    fixture.lead(tp(), replicas=(1, 2, 3), isr=(1, 3))
+    fixture.produce({tp(): batch(5)}, acks=1)
+    fixture.lead(tp(), replicas=(1, 2, 3), isr=(1, 3), leader_epoch=1)
+    fixture.fetch_as(3, tp(), 2)
+    fixture.fetch_as(2, tp(), 0, broker_epoch=11)
+    assert (fixture.high_watermark(tp()), fixture.proposed) == (2, [])
+    if not is_alive:
+        fixture.alive.discard(2)
+    fixture.fetch_as(2, tp(), offset, broker_epoch=broker_epoch)
+    assert [change.isr for _, change in fixture.proposed] == ([(1, 3, 2)] if joins else [])
+    if not joins:
+        fixture.clock.advance(MAX_LAG_MS + 1)
+        _, change = shrink(fixture)
+        assert (change.isr, fixture.high_watermark(tp())) == ((1,), 2)
+
+
 def test_an_error_counts_for_nothing(fixture: ReplicaFixture) -> None:
     partition = fixture.lead(tp(), replicas=(1, 2))
     result = fixture.fetch_as(2, tp(), 99)
@@ -316,7 +372,7 @@ def test_a_member_of_another_life_counts_as_a_member(fixture: ReplicaFixture) ->
     fixture.clock.advance(MAX_LAG_MS)
     fixture.fetch_as(2, tp(), 1, broker_epoch=1)
     assert partition.followers[2].broker_epoch == 1
-    assert fixture.replicas.propose_isr_shrinks() == []
+    assert fixture.isr_shrinks() == []
     assert fixture.high_watermark(tp()) == 2, "it never falls"
 
 
@@ -337,12 +393,12 @@ def test_a_leader_without_a_session(fixture: ReplicaFixture) -> None:
     assert parked == [], "committed here, but perhaps not in the cluster"
     fixture.produce({tp(): batch(1)}, acks=1)
     fixture.clock.advance(2 * MAX_LAG_MS)
-    assert fixture.replicas.propose_isr_shrinks() == []
+    assert fixture.isr_shrinks() == []
     # The controller sends the role once more.
     same = state_of(tp(), replicas=(1, 2), isr=(1, 2), partition_version=4)
     assert fixture.apply(hosted(same))[tp()] is ErrorCode.NONE
     assert parked[0][tp()].error is ErrorCode.NONE
-    assert [change.isr for _, change in fixture.replicas.propose_isr_shrinks()] == [(1,)]
+    assert [change.isr for _, change in fixture.isr_shrinks()] == [(1,)]
     assert fixture.apply(hosted(same))[tp()] is ErrorCode.STALE_CONTROLLER_EPOCH
 
 

@@ -1,6 +1,7 @@
 """Roles: lead, follow, stop, delete (05 section 9)."""
 
 import errno
+import logging
 import os
 import uuid
 from collections import Counter
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.errors import ApiError, ErrorCode, StorageError
+from odradek.errors import ApiError, ConfigError, ErrorCode, StorageError
 from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
 from odradek.model import TopicPartition
 from odradek.replication import FetchPartition
@@ -123,6 +124,18 @@ def test_the_id_is_written_and_found_again(fixture: ReplicaFixture) -> None:
     log = fixture.log(tp())
     assert read_topic_id(fixture.disk, log.directory) == ID_A
     assert fixture.partition(tp()).topic_id == ID_A
+
+
+def test_only_an_unusual_refusal_is_a_warning(
+    fixture: ReplicaFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new controller announces what is known already, once more for each partition."""
+    for _ in range(2):
+        fixture.apply(hosted(state_of(tp(), leader=1, leader_epoch=3)))
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+    fixture.apply(hosted(state_of(tp("other"), leader=2, replicas=(2, 3))))
+    [warning] = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert "role refused" in warning.getMessage()
 
 
 def test_a_log_without_an_id_adopts_one_even_if_its_epoch_is_old(fixture: ReplicaFixture) -> None:
@@ -274,6 +287,44 @@ def test_a_missing_log_while_a_directory_is_offline(tmp_path: Path) -> None:
         assert results == {old: ErrorCode.KAFKA_STORAGE_ERROR, new: ErrorCode.NONE}
         assert not os.path.exists(f"{fixture.paths[1]}/{old}")
         assert fixture.replicas.offline_count == 1
+
+
+def test_a_topic_made_anew_while_the_old_one_is_on_a_lost_disk(tmp_path: Path) -> None:
+    """15:KAFKA-16157 (16234): neither is served as the other, also when the disk is back."""
+    with ReplicaFixture(tmp_path, directories=("one", "two")) as fixture:
+        fixture.apply(hosted(state_of(tp(), leader_epoch=5), topic_id=ID_A))
+        fixture.produce({tp(): batch(3)})
+        home = Path(fixture.log(tp()).log_directory.path)
+        [other] = [Path(path) for path in fixture.paths if Path(path) != home]
+        fail_directory(fixture, fixture.paths.index(str(home)))
+        # The same topic does not get an empty log elsewhere because its disk failed.
+        refused = {tp(): ErrorCode.KAFKA_STORAGE_ERROR}
+        again = hosted(state_of(tp(), leader_epoch=6), topic_id=ID_A, is_new=False)
+        assert fixture.apply(again) == refused
+        assert not (other / str(tp())).exists()
+
+        # The broker restarts without that disk.
+        home.rename(tmp_path / "lost")
+        home.write_bytes(b"")
+        fixture.restart()
+        assert fixture.apply(again) == refused
+        assert not (other / str(tp())).exists()
+        anew = hosted(state_of(tp(), leader_epoch=0), topic_id=ID_B, is_new=True)
+        fixture.restart()
+        assert fixture.apply(anew) == {tp(): ErrorCode.NONE}
+        fixture.produce({tp(): batch(1)})
+        assert read_topic_id(fixture.disk, str(other / str(tp()))) == ID_B
+
+        # The disk is back, with the log of the deleted topic: an operator has to look at it.
+        home.unlink()
+        (tmp_path / "lost").rename(home)
+        with pytest.raises(ConfigError, match="expected it once; move one of them out"):
+            fixture.restart()
+        (home / str(tp())).rename(tmp_path / "of-the-deleted-topic")
+        fixture.restart()
+        later = hosted(state_of(tp(), leader_epoch=1), topic_id=ID_B, is_new=False)
+        assert fixture.apply(later) == {tp(): ErrorCode.NONE}
+        assert (fixture.log(tp()).log_end_offset, fixture.partition(tp()).topic_id) == (1, ID_B)
 
 
 def test_a_fetch_of_a_lost_partition_ends(tmp_path: Path) -> None:

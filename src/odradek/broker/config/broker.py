@@ -27,11 +27,12 @@ from odradek.broker.config.kafka_keys import KAFKA_KEYS
 from odradek.broker.config.protection import base_names, check_given_tls, check_protection
 from odradek.broker.config.tls import TlsSettings
 from odradek.broker.config.topic import TopicDefaults
-from odradek.broker.config.zookeeper import ZooKeeperSettings
+from odradek.broker.config.zookeeper import ZooKeeperSettings, with_java_properties
 from odradek.config import Definition, Settings, SettingSource, UnknownKey, Value, parse_properties
 from odradek.config.declaration import LISTENER_PREFIX, environment_name
 from odradek.controller.config import LeaderBalanceConfig
 from odradek.coordinator.config import GroupCoordinatorConfig
+from odradek.coordinator.transaction.config import TransactionCoordinatorConfig
 from odradek.errors import ConfigError
 from odradek.lazy_dataclass import dataclass
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize
@@ -56,6 +57,7 @@ BROKER_DEFINITION: Final = Definition(
     ObservabilitySettings,
     LeaderBalanceConfig,
     GroupCoordinatorConfig,
+    TransactionCoordinatorConfig,
 )
 
 # Variables of the project's tools.
@@ -93,6 +95,7 @@ class BrokerSettings:
     observability: ObservabilitySettings
     leader_balance: LeaderBalanceConfig
     groups: GroupCoordinatorConfig
+    transactions: TransactionCoordinatorConfig
     # The id of a broker that has none in its settings; None: not known yet, or not needed.
     drawn_id: int | None = None
 
@@ -127,6 +130,7 @@ class BrokerSettings:
             observability=settings.build(ObservabilitySettings),
             leader_balance=settings.build(LeaderBalanceConfig),
             groups=settings.build(GroupCoordinatorConfig),
+            transactions=settings.build(TransactionCoordinatorConfig),
             drawn_id=drawn_id,
         )
         built._check_ids()
@@ -294,7 +298,7 @@ def load_broker_settings(
     settings = Settings.from_sources(
         BROKER_DEFINITION,
         file=_read_properties(config_file) if config_file is not None else {},
-        environment=environment,
+        environment=with_java_properties(environment),
         command_line=overrides,
         reserved_variables=_RESERVED_VARIABLES,
     )

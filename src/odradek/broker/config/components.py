@@ -27,6 +27,9 @@ __all__ = [
 
 # The name of a broker's data directory, relative to the working directory of its process.
 _DEFAULT_LOG_DIR: Final = "odradek-data"
+# The selectors that Kafka has; their names are those of its classes.
+_LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
+_RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,12 @@ class LogSettings:
         at_least=1,
         agreed=True,
         doc="How long a producer that writes nothing is remembered, to recognise its repetitions.",
+    )
+    transaction_verification_enabled: bool = key(
+        "transaction.partition.verification.enable",
+        default=True,
+        doc="Whether a partition's leader asks the coordinator of a transaction before it appends "
+        "the first batch. Without it a late batch can open a transaction that is never ended.",
     )
     producer_id_expiration_check_interval_ms: int = key(
         "producer.id.expiration.check.interval.ms",
@@ -278,6 +287,66 @@ class ReplicationSettings:
         at_least=-1,
         doc="SO_RCVBUF of a follower's connection; -1: what the system chooses.",
     )
+    directory_moves: int | None = key(
+        "num.replica.alter.log.dirs.threads",
+        kind=Kind.INT,
+        default=None,
+        at_least=1,
+        doc="Replicas that move between data directories at the same time; as many as there are"
+        " directories without it.",
+    )
+    directory_move_max_bytes_per_second: int = key(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        kind=Kind.LONG,
+        default=INT64_MAX,
+        at_least=1,
+        dynamic=True,
+        doc="Most bytes that all replicas that move between data directories copy in a second.",
+    )
+    leader_max_bytes_per_second: int = key(
+        "leader.replication.throttled.rate",
+        kind=Kind.LONG,
+        default=INT64_MAX,
+        at_least=0,
+        dynamic=True,
+        doc="Most bytes per second that leaders here send to followers that are not in sync, of "
+        "replicas that a topic names in `leader.replication.throttled.replicas`.",
+    )
+    follower_max_bytes_per_second: int = key(
+        "follower.replication.throttled.rate",
+        kind=Kind.LONG,
+        default=INT64_MAX,
+        at_least=0,
+        dynamic=True,
+        doc="Most bytes per second that followers here fetch while they are not in sync, of "
+        "replicas that a topic names in `follower.replication.throttled.replicas`.",
+    )
+    throttle_sample_count: int = key(
+        "replication.quota.window.num",
+        default=11,
+        at_least=1,
+        doc="Samples over which the rates of throttled replication are computed.",
+    )
+    throttle_sample_s: int = key(
+        "replication.quota.window.size.seconds",
+        default=1,
+        at_least=1,
+        doc="Length of a sample of the rates of throttled replication.",
+    )
+    selector_class: str | None = key(
+        "replica.selector.class",
+        kind=Kind.STRING,
+        default=None,
+        one_of=("", _LEADER_SELECTOR, _RACK_AWARE_SELECTOR),
+        doc="Where consumers read. With `RackAwareReplicaSelector`, one that has a `client.rack` "
+        "is sent to an in-sync follower whose `broker.rack` is the same, if the leader's is not; "
+        "otherwise all read from leaders.",
+    )
+
+    @property
+    def is_rack_aware(self) -> bool:
+        """Whether consumers are sent to replicas in their racks."""
+        return self.selector_class == _RACK_AWARE_SELECTOR
 
     def __post_init__(self) -> None:
         for limit_key, limit_ms in (

@@ -71,6 +71,7 @@ KAFKA_KEYS: Final = frozenset(
     fetch.max.bytes
     fetch.purgatory.purge.interval.requests
     follower.fetch.last.tiered.offset.enable
+    follower.replication.throttled.rate
     group.consumer.assignment.interval.ms
     group.consumer.assignors
     group.consumer.heartbeat.interval.ms
@@ -139,6 +140,7 @@ KAFKA_KEYS: Final = frozenset(
     kafka.metrics.reporters
     leader.imbalance.check.interval.seconds
     leader.imbalance.per.broker.percentage
+    leader.replication.throttled.rate
     listener.security.protocol.map
     listeners
     log.cleaner.backoff.ms
@@ -266,6 +268,7 @@ KAFKA_KEYS: Final = frozenset(
     remote.log.storage.manager.class.path
     remote.log.storage.manager.impl.prefix
     remote.log.storage.system.enable
+    replica.alter.log.dirs.io.max.bytes.per.second
     replica.fetch.backoff.ms
     replica.fetch.max.bytes
     replica.fetch.min.bytes

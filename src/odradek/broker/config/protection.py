@@ -172,17 +172,10 @@ UNSERVED: Final[Mapping[str, Unserved]] = {
             "false",
         ),
     ),
-    **dict.fromkeys(
-        (
-            "zookeeper.sasl.client",
-            "zookeeper.sasl.client.username",
-            "zookeeper.sasl.clientconfig",
-        ),
-        _unserved(
-            "SASL is not spoken with ZooKeeper; remove it, and use a certificate:"
-            " zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location",
-            "false",
-        ),
+    "zookeeper.sasl.client.username": _unserved(
+        "Kerberos is not spoken with ZooKeeper; remove it, and log in by DIGEST-MD5:"
+        " java.security.auth.login.config",
+        "zookeeper",
     ),
 }
 

@@ -1,24 +1,45 @@
 """Settings of the way to a ZooKeeper ensemble; without `zookeeper.connect` none is used.
 
-Key and certificates are PEM files, as those of listeners are (`odradek.broker.config.tls`).
+Key and certificates are PEM files, as those of listeners are (`odradek.broker.config.tls`). A login
+by SASL is in a JAAS file, as Kafka's is; Kafka takes the three keys about it from properties of
+Java, so those in `KAFKA_OPTS` count, too.
 """
 
 # ruff: noqa: RUF009 - `key` makes a field; the linter takes a Password for its mutable default.
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.config.tls import CONVERSIONS, TLS_VERSIONS
 from odradek.config import EachOneOf, Kind, OneOf, Password, Value, key
+from odradek.config.declaration import environment_name
 from odradek.errors import ConfigError
 
-__all__ = ["ZooKeeperSettings"]
+__all__ = ["ZooKeeperSettings", "with_java_properties"]
 
 _NETTY: Final = "org.apache.zookeeper.ClientCnxnSocketNetty"
 _NIO: Final = "org.apache.zookeeper.ClientCnxnSocketNIO"
 # The formats that Java recognises by the ending of a file.
 _ENDINGS: Final = {".jks": "JKS", ".p12": "PKCS12", ".pfx": "PKCS12", ".bcfks": "BCFKS"}
 _TYPES: Final = ("PEM", "PKCS12", "JKS")
+_JAVA_VARIABLE: Final = "KAFKA_OPTS"
+_JAVA_PROPERTIES: Final = ("java.security.auth.login.config", "zookeeper.sasl.")
+
+
+def with_java_properties(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables, with one for each property about SASL that `KAFKA_OPTS` gives to Java.
+
+    A variable of that name that exists is stronger.
+    """
+    words = environment.get(_JAVA_VARIABLE, "").split()
+    given = (word.removeprefix("-D").partition("=") for word in words if word.startswith("-D"))
+    found = {
+        environment_name(name): value
+        for name, _, value in given
+        if name.startswith(_JAVA_PROPERTIES)
+    }
+    return {**found, **environment}
 
 
 class _ConnectString:
@@ -76,7 +97,28 @@ class ZooKeeperSettings:
         "zookeeper.set.acl",
         default=False,
         doc="Whether only brokers may change the nodes they make. They authenticate with the "
-        "certificate of `zookeeper.ssl.keystore.location`.",
+        "certificate of `zookeeper.ssl.keystore.location`, or by SASL.",
+    )
+    login_config: str | None = key(
+        "java.security.auth.login.config",
+        kind=Kind.STRING,
+        default=None,
+        doc="JAAS file with the login to ZooKeeper by SASL: a section `Client` with "
+        "`org.apache.zookeeper.server.auth.DigestLoginModule`, `username` and `password`. "
+        "`-Djava.security.auth.login.config=…` in `KAFKA_OPTS` does the same.",
+    )
+    sasl_client: bool | None = key(
+        "zookeeper.sasl.client",
+        kind=Kind.BOOLEAN,
+        default=None,
+        doc="Whether to log in to ZooKeeper by SASL; not set: if "
+        "`java.security.auth.login.config` is.",
+    )
+    sasl_section: str | None = key(
+        "zookeeper.sasl.clientconfig",
+        kind=Kind.STRING,
+        default=None,
+        doc="Section of the JAAS file with the login to ZooKeeper; not set: `Client`.",
     )
     tls_enabled: bool = key(
         "zookeeper.ssl.client.enable",
@@ -157,23 +199,53 @@ class ZooKeeperSettings:
         return self.connection_timeout_ms or self.session_timeout_ms
 
     def __post_init__(self) -> None:
-        if self.connect is None and (self.tls_enabled or self.set_acl):
-            name = "zookeeper.ssl.client.enable" if self.tls_enabled else "zookeeper.set.acl"
-            raise ConfigError(
-                name,
-                True,
-                "zookeeper.connect is not set: the store is the broker's own, not a ZooKeeper;"
-                " remove it",
-            )
+        if self.connect is None:
+            for name, value in (
+                ("zookeeper.ssl.client.enable", self.tls_enabled),
+                ("zookeeper.set.acl", self.set_acl),
+                ("zookeeper.sasl.client", self.sasl_client),
+                ("zookeeper.sasl.clientconfig", self.sasl_section),
+                ("java.security.auth.login.config", self.login_config),
+            ):
+                if value:
+                    raise ConfigError(
+                        name,
+                        value,
+                        "zookeeper.connect is not set: the store is the broker's own, not a"
+                        " ZooKeeper; remove it",
+                    )
         self._check_tls()
-        if self.set_acl and not (self.tls_enabled and self.keystore_location):
+        self._check_sasl()
+        has_certificate = self.tls_enabled and self.keystore_location
+        if self.set_acl and not (has_certificate or self.has_login):
             raise ConfigError(
                 "zookeeper.set.acl",
                 True,
                 "the broker does not authenticate to ZooKeeper, so every client could change"
-                " its nodes; set zookeeper.ssl.client.enable=true and"
-                " zookeeper.ssl.keystore.location, or remove it (SASL is not spoken)",
+                " its nodes; set java.security.auth.login.config, or"
+                " zookeeper.ssl.client.enable=true and zookeeper.ssl.keystore.location, or remove"
+                " it",
             )
+
+    @property
+    def has_login(self) -> bool:
+        """Whether the broker logs in by SASL."""
+        return self.login_config is not None and self.sasl_client is not False
+
+    def _check_sasl(self) -> None:
+        if self.login_config is not None:
+            return
+        for name, value in (
+            ("zookeeper.sasl.client", self.sasl_client),
+            ("zookeeper.sasl.clientconfig", self.sasl_section),
+        ):
+            if value:
+                raise ConfigError(
+                    name,
+                    value,
+                    "there is no login to use; name the JAAS file in"
+                    " java.security.auth.login.config, or remove it",
+                )
 
     def _check_tls(self) -> None:
         stores = (

@@ -19,6 +19,8 @@ from odradek.broker.handlers.fetch import (
     answer_fetch,
     fetch_throttle_ms,
     is_known_partition,
+    may_read_followers,
+    place_of,
 )
 from odradek.broker.slices import (
     Steps,
@@ -112,6 +114,7 @@ def handle_long_fetch(request: Request, context: BrokerContext) -> StepsOrNone:
         replica_id,
         replica_epoch,
         message.isolation_level == READ_COMMITTED,
+        place_of(request, message.rack_id),
     )
     return (yield from _serve(request, context, session, wish))
 
@@ -139,7 +142,9 @@ def _serve(
         wish.replica_id,
         False,
         wish.is_read_committed,
-        replica_epoch=wish.replica_epoch,
+        may_read_followers(request, context),
+        wish.replica_epoch,
+        wish.place,
     )
     yield from context.replicas.reads.fetch_many(
         fetching.params,

@@ -9,6 +9,7 @@ from collections.abc import Generator, Mapping
 from typing import Final, NamedTuple, cast
 
 from odradek.broker.context import BrokerContext
+from odradek.broker.handlers._transactional_produces import append_transactional, find_denial
 from odradek.broker.handlers.produce import (
     answer_produce,
     expand_batches,
@@ -76,6 +77,7 @@ def _append_all(request: Request, view: ProduceView | None, context: BrokerConte
     if view is None:
         view = yield from _parse(request)
     rows, repeated = yield from _rows_of(view)
+    denial = yield from find_denial(view)
     results: dict[tuple[str | bytes, int], tuple[TopicPartition, ProduceResult]] = {}
     gathering = Gathering(
         lambda: start_in_slices(
@@ -84,7 +86,7 @@ def _append_all(request: Request, view: ProduceView | None, context: BrokerConte
     )
     for portion in portions(rows, _APPENDED_AT_ONCE):
         gathering.begin()
-        _append(request, view, portion, repeated, results, gathering, context)
+        _append(request, view, portion, repeated, denial, results, gathering, context)
         yield
     gathering.end()
     return None
@@ -112,6 +114,7 @@ def _append(
     view: ProduceView,
     portion: list[_Row],
     repeated: set[tuple[str | bytes, int]],
+    denial: ProduceResult | None,
     results: dict[tuple[str | bytes, int], tuple[TopicPartition, ProduceResult]],
     gathering: Gathering,
     context: BrokerContext,
@@ -119,13 +122,14 @@ def _append(
     topics: dict[str | bytes, list[PartitionRecords]] = {}
     for topic, partition in portion:
         topics.setdefault(topic, []).append(partition)
-    entries, refused, order = split_produce(
-        request, view._replace(topics=list(topics.items())), context
+    entries, refused, order, transactional = split_produce(
+        request, view._replace(topics=list(topics.items())), context, denial
     )
     for topic, named in order:
         for tp in named:
             if (topic, tp.partition) in repeated:
                 entries.pop(tp, None)
+                transactional.pop(tp, None)
                 refused[tp] = ProduceResult(
                     error=ErrorCode.INVALID_REQUEST,
                     error_message=f"{tp} is named twice in the request",
@@ -145,6 +149,10 @@ def _append(
 
     if not entries:
         respond({})
+        return
+    if transactional:
+        version = request.header.api_version
+        append_transactional(view, entries, transactional, version, respond_or_expand, context)
         return
     context.replicas.appends.append_records(
         timeout_ms=view.timeout_ms,

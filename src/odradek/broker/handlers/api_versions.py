@@ -1,10 +1,11 @@
-"""ApiVersions: the requests that this broker serves, in a form that clients of any age can read."""
+"""ApiVersions: the requests and features of this broker, in a form that any client can read."""
 
 from collections.abc import Callable, Iterable
 
 from odradek.broker.context import BrokerContext, is_from_peer_listener, reply_throttled
 from odradek.broker.slices import body_of
 from odradek.errors import ErrorCode
+from odradek.metadata.features import SUPPORTED_FEATURES
 from odradek.network.request import (
     ClientInformation,
     Request,
@@ -18,11 +19,14 @@ from odradek.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 
 __all__ = ["api_versions_handler"]
 
 _FIRST_NAMED_VERSION = 3
+_FIRST_LEVEL_0_VERSION = 4
 # Of a client's name and version, which become labels of a metric.
 _SHOWN_CHARACTERS = 64
 
@@ -56,10 +60,29 @@ def api_versions_handler(
                 )
             )
         rows = peer_rows if is_from_peer_listener(request, context) else client_rows
-        answer = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=rows)
+        image = context.cache.image
+        answer = ApiVersionsResponse(
+            error_code=ErrorCode.NONE,
+            api_keys=rows,
+            supported_features=_supported_features(version),
+            finalized_features_epoch=image.features_epoch,
+            finalized_features=[
+                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in image.features.items()
+            ],
+        )
         return reply_throttled(request, answer, context)
 
     return handle_api_versions
+
+
+def _supported_features(version: int) -> list[SupportedFeatureKey]:
+    """Clients that ask in versions before 4 cannot read that level 0 is supported."""
+    return [
+        SupportedFeatureKey(name=name, min_version=levels.lowest, max_version=levels.highest)
+        for name, levels in SUPPORTED_FEATURES.items()
+        if levels.lowest > 0 or version >= _FIRST_LEVEL_0_VERSION
+    ]
 
 
 def _row(key: ApiKey) -> ApiVersion:

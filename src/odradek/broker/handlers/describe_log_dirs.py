@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, StorageError
 from odradek.model import TopicPartition
 from odradek.network.request import Request
 from odradek.protocol.messages.describe_log_dirs import (
@@ -84,14 +84,22 @@ def _partition(log: Log, manager: LogManager) -> DescribeLogDirsPartition:
     is_future = manager.get_future_log(tp) is log
     target = log.high_watermark
     if is_future:
-        current = manager.get_log(tp)
-        target = current.log_end_offset if current is not None else log.log_end_offset
+        target = _end_of_current(tp, manager, log.log_end_offset)
     return DescribeLogDirsPartition(
         partition_index=tp.partition,
         partition_size=log.size_in_bytes,
         offset_lag=max(target - log.log_end_offset, 0),
         is_future_key=is_future,
     )
+
+
+def _end_of_current(tp: TopicPartition, manager: LogManager, otherwise: int) -> int:
+    """The end of the log that a copy will replace, unless that log is not there or offline."""
+    try:
+        current = manager.get_log(tp)
+    except StorageError:
+        return otherwise
+    return otherwise if current is None else current.log_end_offset
 
 
 def _volume(path: str) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from odradek.replication import (
 )
 from odradek.replication.delayed_fetch import MANY_PARTITIONS
 from odradek.replication.fetch_session import FetchContext, PartitionKey, SessionPartition
-from odradek.replication.fetch_values import EncodedResult
+from odradek.replication.fetch_values import ClientPlace, EncodedResult
 from odradek.security.operations import Operation, ResourceType
 
 __all__ = [
@@ -40,6 +40,8 @@ __all__ = [
     "fetch_throttle_ms",
     "handle_fetch",
     "is_known_partition",
+    "may_read_followers",
+    "place_of",
 ]
 
 _FIRST_SERVED_VERSION = 4
@@ -47,6 +49,7 @@ _FIRST_SOFT_LIMIT_VERSION = 3
 _FIRST_STORAGE_ERROR_VERSION = 6
 _FIRST_SESSION_VERSION = 7
 _FIRST_ZSTD_VERSION = 10
+_FIRST_RACK_VERSION = 11
 _FIRST_ID_VERSION = 13
 READ_COMMITTED = IsolationLevel.READ_COMMITTED
 _NONE = ErrorCode.NONE
@@ -76,6 +79,7 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
             view.replica_id,
             view.replica_epoch,
             view.isolation_level == READ_COMMITTED,
+            place_of(request, view.rack_id),
         )
         _serve_many(request, context, session, wish)
         return None
@@ -92,7 +96,9 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
         view.replica_id,
         version < _FIRST_SOFT_LIMIT_VERSION,
         view.isolation_level == READ_COMMITTED,
-        replica_epoch=view.replica_epoch,
+        may_read_followers(request, context),
+        view.replica_epoch,
+        place_of(request, view.rack_id),
     )
     reads, news = context.replicas.reads, session.news
     if news is None:
@@ -111,6 +117,21 @@ class FetchWish(NamedTuple):
     replica_id: int
     replica_epoch: int  # Of the follower's registration; -1 if it is not known.
     is_read_committed: bool
+    place: ClientPlace | None
+
+
+def may_read_followers(request: Request, context: BrokerContext) -> bool:
+    """Whether a consumer is served by followers, too, whether it names a rack or not.
+
+    Its version knows of them, and the broker is one of those that send consumers to them.
+    """
+    is_aware = request.header.api_version >= _FIRST_RACK_VERSION
+    return is_aware and context.replicas.reads.rack_of is not None
+
+
+def place_of(request: Request, rack: str) -> ClientPlace | None:
+    """Where a consumer is that names its rack."""
+    return ClientPlace(rack, request.context.listener) if rack else None
 
 
 def _serve_many(

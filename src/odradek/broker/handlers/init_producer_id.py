@@ -1,10 +1,12 @@
-"""InitProducerId: an id for an idempotent producer."""
+"""InitProducerId: id and epoch of a producer that is idempotent or transactional."""
 
 from functools import partial
+from typing import Final
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.slices import body_of
+from odradek.coordinator.transaction.decisions import Answer, ProducerIdentity
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request, Response
 from odradek.protocol.messages.init_producer_id import (
@@ -15,35 +17,50 @@ from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_init_producer_id"]
 
+_FIRST_FENCED_VERSION: Final = 4
+
 
 async def handle_init_producer_id(request: Request, context: BrokerContext) -> Response:
-    """Gives a new id with epoch 0; transactional producers need a coordinator."""
+    """Gives a new id with epoch 0, or what the coordinator of the transactional id decides."""
     message = body_of(InitProducerIdRequest, request)
     denial = _denial(message.transactional_id, request, context)
     if denial is not None:
-        return _refuse(denial, request, context)
-    if message.transactional_id is not None:
-        code = (
-            ErrorCode.COORDINATOR_NOT_AVAILABLE
-            if message.transactional_id
-            else ErrorCode.INVALID_REQUEST
-        )
-        return _refuse(code, request, context)
+        return _reply(Answer(denial), request, context)
     if (message.producer_id == -1) != (message.producer_epoch == -1):
-        return _refuse(ErrorCode.INVALID_REQUEST, request, context)
+        return _reply(Answer(ErrorCode.INVALID_REQUEST), request, context)
     note_local_end(request, context)
+    if message.transactional_id is None:
+        return _reply(await _new_id(context), request, context)
+    assert context.transactions is not None, "given to every broker that serves requests"
+    given = None
+    if message.producer_id != -1:
+        given = ProducerIdentity(message.producer_id, message.producer_epoch)
+    outcome = await context.transactions.init_producer_id(
+        message.transactional_id, message.transaction_timeout_ms, given
+    )
+    return _reply(outcome, request, context)
+
+
+async def _new_id(context: BrokerContext) -> Answer:
     try:
         producer_id = await context.producer_ids.next_id()
     except ApiError as error:
-        return _refuse(error.code, request, context)
+        return Answer(error.code)
+    return Answer(ErrorCode.NONE, ProducerIdentity(producer_id, 0))
+
+
+def _reply(outcome: Answer, request: Request, context: BrokerContext) -> Response:
+    error = outcome.error
+    if (
+        error is ErrorCode.PRODUCER_FENCED
+        and request.header.api_version < _FIRST_FENCED_VERSION
+    ):  # fmt: skip
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
     response = InitProducerIdResponse(
-        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
+        error_code=error,
+        producer_id=outcome.identity.producer_id,
+        producer_epoch=outcome.identity.producer_epoch,
     )
-    return reply_throttled(request, response, context)
-
-
-def _refuse(error: ErrorCode, request: Request, context: BrokerContext) -> Response:
-    response = InitProducerIdResponse(error_code=error, producer_epoch=-1)
     return reply_throttled(request, response, context)
 
 

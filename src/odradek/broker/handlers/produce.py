@@ -2,13 +2,14 @@
 
 A request for one partition, as clients that do not batch send it, has a path of its own: its parts
 are not put into tables of one row. An unusual request of this kind takes the general path, before
-anything was done for it.
+anything was done for it, and so does one with a transactional batch: the first one of a transaction
+waits for the coordinator (`_transactional_produces`).
 """
 
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from struct import Struct
 
 from odradek.broker.authorization import is_allowed
@@ -43,6 +44,7 @@ from odradek.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     TRANSACTIONAL_MASK,
+    BatchHeader,
     parse_header,
 )
 from odradek.replication import Partition, ProduceResult
@@ -54,6 +56,7 @@ __all__ = [
     "answer_produce",
     "expand_batches",
     "handle_produce",
+    "problem_with_transaction",
     "produce_row",
     "produce_throttle_ms",
     "split_produce",
@@ -94,7 +97,7 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     if size > LONG_REQUEST_BYTES and _row_count(view) > _MANY_ROWS:
         _serve_many(request, view, context)
         return None
-    entries, refused, order = split_produce(request, view, context)
+    entries, refused, order, transactional = split_produce(request, view, context)
 
     def respond(results: Mapping[TopicPartition, ProduceResult]) -> None:
         throttle_ms = produce_throttle_ms(request, view.acks, size, context)
@@ -110,6 +113,9 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
 
     if not entries:
         respond({})
+        return None
+    if transactional:
+        _append_transactional(view, entries, transactional, version, respond_or_expand, context)
         return None
     context.replicas.appends.append_records(
         timeout_ms=view.timeout_ms,
@@ -132,6 +138,20 @@ def _serve_many(request: Request, view: ProduceView | None, context: BrokerConte
     from odradek.broker.handlers._many_produces import serve_many
 
     serve_many(request, view, context)
+
+
+def _append_transactional(
+    view: ProduceView,
+    entries: Mapping[TopicPartition, memoryview],
+    transactional: Mapping[TopicPartition, BatchHeader],
+    version: int,
+    respond: Callable[[Mapping[TopicPartition, ProduceResult]], None],
+    context: BrokerContext,
+) -> None:
+    # Imported late: most producers have no transactions.
+    from odradek.broker.handlers._transactional_produces import append_transactional
+
+    append_transactional(view, entries, transactional, version, respond, context)
 
 
 def expand_batches(
@@ -258,15 +278,28 @@ _Order = list[tuple[str | bytes, list[TopicPartition]]]
 
 
 def split_produce(
-    request: Request, view: ProduceView, context: BrokerContext
-) -> tuple[dict[TopicPartition, memoryview], dict[TopicPartition, ProduceResult], _Order]:
-    """The batches to append, the refused partitions, and the order of the answer."""
+    request: Request,
+    view: ProduceView,
+    context: BrokerContext,
+    denial: ProduceResult | None = None,
+) -> tuple[
+    dict[TopicPartition, memoryview],
+    dict[TopicPartition, ProduceResult],
+    _Order,
+    dict[TopicPartition, BatchHeader],
+]:
+    """Returns the batches to append, the refused partitions, the order of the answer.
+
+    And the headers of the transactional ones of these batches. `denial` is that of a request of
+    which the view is a part.
+    """
     entries: dict[TopicPartition, memoryview] = {}
+    transactional: dict[TopicPartition, BatchHeader] = {}
     refused: dict[TopicPartition, ProduceResult] = {}
     order: _Order = []
     version = request.header.api_version
     is_known = context.cache.contains
-    denial = _denial_of_transaction(request, view, context)
+    denial = denial or _denial_of_transaction(request, view, context)
     for topic, partitions in view.topics:
         name = topic if isinstance(topic, str) else _name_of(topic, context)
         known = name if name is not None else str(topic)
@@ -289,15 +322,46 @@ def split_produce(
                     error=ErrorCode.INVALID_REQUEST,
                     error_message=f"{tp} is named twice in the request",
                 )
-            elif (problem := _problem_with(records, version)) is not None:
-                refused[tp] = problem
+            elif (found := _check(records, version)) is not None and not isinstance(
+                found, BatchHeader
+            ):
+                refused[tp] = found
             elif not is_known(tp):
                 refused[tp] = ProduceResult(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
                 assert records is not None
                 entries[tp] = records
+                if found is not None:
+                    transactional[tp] = found
         order.append((topic, named))
-    return entries, refused, order
+    if transactional:
+        denial = problem_with_transaction(
+            view.transactional_id,
+            {(header.producer_id, header.producer_epoch) for header in transactional.values()},
+        )
+        if denial is not None:
+            refused.update(dict.fromkeys(entries, denial))
+            return {}, refused, order, {}
+        transactional = {tp: transactional[tp] for tp in transactional if tp in entries}
+    return entries, refused, order, transactional
+
+
+def problem_with_transaction(
+    transactional_id: str | None, producers: Collection[tuple[int, int]]
+) -> ProduceResult | None:
+    """The refusal of a whole request with transactional batches of these producers and epochs."""
+    if not transactional_id:
+        return ProduceResult(
+            error=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            error_message="the request has a transactional batch and no transactional id",
+        )
+    if len(producers) > 1:
+        return ProduceResult(
+            error=ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            error_message="the transactional batches of the request have several producers:"
+            f" {sorted(producers)[:10]}",
+        )
+    return None
 
 
 def _denial_of_transaction(
@@ -320,8 +384,11 @@ def _name_of(topic_id: bytes, context: BrokerContext) -> str | None:
     return context.cache.get_topic_name(uuid.UUID(bytes=topic_id))
 
 
-def _problem_with(records: memoryview | None, version: int) -> ProduceResult | None:
-    """The refusal of records that a version cannot carry; None if they are accepted."""
+def _check(records: memoryview | None, version: int) -> ProduceResult | BatchHeader | None:
+    """The refusal of records that a version cannot carry; None if they are accepted.
+
+    The header of a batch that is accepted as part of a transaction.
+    """
     if records is not None and len(records) >= HEADER_SIZE and version >= _FIRST_ZSTD_VERSION:
         # The usual case: one batch of the current format, with the length it states.
         length, magic, attributes = _LENGTH_MAGIC_ATTRIBUTES(records)
@@ -350,20 +417,20 @@ def _problem_with(records: memoryview | None, version: int) -> ProduceResult | N
             error=ErrorCode.INVALID_RECORD,
             error_message="expected exactly one record batch of format v2",
         )
-    if header.attributes & TRANSACTIONAL_MASK:
-        # No request could ever end the transaction that the batch would open, and readers of
-        # committed records would wait for its end forever.
-        return ProduceResult(
-            error=ErrorCode.INVALID_TXN_STATE,
-            error_message="the batch is transactional, and this broker serves no transactions;"
-            " expected a producer without transactional.id",
-        )
     if header.attributes & CODEC_MASK == _ZSTD and version < _FIRST_ZSTD_VERSION:
         return ProduceResult(
             error=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             error_message=f"zstd needs Produce {_FIRST_ZSTD_VERSION}, this is {version}",
         )
-    return None
+    if not header.attributes & TRANSACTIONAL_MASK:
+        return None
+    if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
+        return ProduceResult(
+            error=ErrorCode.INVALID_RECORD,
+            error_message="a transactional batch has a producer id, epoch and sequence; found"
+            f" {header.producer_id}, {header.producer_epoch} and {header.base_sequence}",
+        )
+    return header
 
 
 def answer_produce(

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 
+from odradek.broker.config.zookeeper_login import zookeeper_login
 from odradek.broker.identity import check_owner, find_owner
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.state import State
@@ -64,6 +65,7 @@ async def open_metadata(
         new_cluster_id=lambda: uuid_text(around.new_uuid()),
         controlled_shutdown=controlled_shutdown,
         image=image,
+        nodes=base.settings.inter_broker.versions.nodes,
     ) as engine:
         yield engine
 
@@ -106,6 +108,7 @@ async def _on_zookeeper(
             max_in_flight=settings.zookeeper.max_in_flight,
             has_acl=settings.zookeeper.set_acl,
             tls=zookeeper_context(settings.zookeeper),
+            login=zookeeper_login(settings.zookeeper),
         ),
         directories[0],
         broker_id,
@@ -119,6 +122,7 @@ async def _on_zookeeper(
         new_cluster_id=new_cluster_id,
         controlled_shutdown=controlled_shutdown,
         image=image,
+        nodes=settings.inter_broker.versions.nodes,
     ) as engine:
         check_owner(owner, engine.cluster_id, str(ensemble))
         yield engine

@@ -10,12 +10,11 @@ from odradek.broker.context import BrokerContext
 from odradek.broker.dispatch import StartGate, dispatch
 from odradek.broker.expansions import Expansions
 from odradek.broker.parts.base import Base
-from odradek.broker.parts.coordinators import offsets_topic
+from odradek.broker.parts.coordinators import offsets_topic, transactions_topic
 from odradek.broker.parts.replication import INTERNAL_TOPICS
 from odradek.broker.parts.state import State
 from odradek.broker.peers.controller_link import ControllerLink
 from odradek.broker.peers.controller_services import ControllerServices
-from odradek.broker.producer_ids import ProducerIdAllocator
 from odradek.broker.settings.live_settings import (
     apply_network_settings,
     listener_security,
@@ -23,8 +22,10 @@ from odradek.broker.settings.live_settings import (
 )
 from odradek.broker.slice_turns import SliceTurns
 from odradek.broker.topic_creation import AutoTopicCreator
+from odradek.broker.transactions.verification import TransactionVerification
 from odradek.controller import Controller
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
+from odradek.coordinator.transaction.coordinator import TRANSACTIONS_TOPIC
 from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import MetadataEngine
 from odradek.model import Endpoint
@@ -47,11 +48,16 @@ def build_context(
     controller: Controller,
     services: ControllerServices,
     link: ControllerLink,
+    verification: TransactionVerification,
     tasks: Tasks,
 ) -> BrokerContext:
     """Builds the context of the handlers from the parts of a broker."""
     settings, around = base.settings, base.around
     storage, replication = state.storage, state.replication
+
+    def broker_count() -> int:
+        return len(state.cache.get_alive_brokers())
+
     sessions = FetchSessionCache(settings.requests.fetch_session_slots, random=around.random)
     register_fetch_session_metrics(sessions, base.metrics)
     return BrokerContext(
@@ -61,12 +67,15 @@ def build_context(
         cache=state.cache,
         replicas=replication.replicas,
         fetch_sessions=sessions,
-        producer_ids=ProducerIdAllocator(engine.port.allocate_producer_ids, tasks=tasks),
+        producer_ids=state.producer_ids,
         quotas=state.quotas,
         topic_creator=AutoTopicCreator(
             link.create_topics,
             tasks,
-            {OFFSETS_TOPIC: lambda: offsets_topic(settings, len(state.cache.get_alive_brokers()))},
+            {
+                OFFSETS_TOPIC: lambda: offsets_topic(settings, broker_count()),
+                TRANSACTIONS_TOPIC: lambda: transactions_topic(settings, broker_count()),
+            },
         ),
         auto_create_topics=settings.topics.auto_create,
         internal_topics=INTERNAL_TOPICS,
@@ -80,6 +89,9 @@ def build_context(
         election_waiter=replication.election_waiter,
         topic_configs=storage.topic_configs,
         groups=state.groups,
+        transactions=state.transactions,
+        markers=state.markers,
+        verification=verification,
         expansions=Expansions(tasks, storage.expander),
         slices=SliceTurns(tasks),
         broker_settings=lambda: state.changes.current,

@@ -1,11 +1,14 @@
 """The interfaces for operators: the page of metrics and health, and the control socket."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from odradek.broker.control_socket import Command, ControlSocket
+from odradek.broker.control_socket import ControlSocket
 from odradek.broker.observability import ObservabilityServer
 from odradek.broker.parts.base import Base
+from odradek.broker.parts.state import State
+from odradek.broker.re_election import re_elect_controller
+from odradek.controller import Controller
 from odradek.errors import ConfigError
 
 __all__ = ["serve_commands", "serve_observability"]
@@ -37,8 +40,13 @@ async def serve_observability(
 
 
 @asynccontextmanager
-async def serve_commands(base: Base, commands: Mapping[str, Command]) -> AsyncIterator[None]:
+async def serve_commands(base: Base, controller: Controller, state: State) -> AsyncIterator[None]:
     """Serves an operator's commands, by a socket in the first data directory."""
+    commands = {
+        "re-elect-controller": lambda: re_elect_controller(
+            controller, state.cache, state.replication.waiter, clock=base.around.clock
+        )
+    }
     control = ControlSocket(base.settings.log.log_dirs[0], commands, base.around.streams)
     try:
         await control.start()

@@ -24,6 +24,9 @@ from odradek.tasks import Tasks
 
 __all__ = ["INTERNAL_TOPICS", "Replication", "build_isr_updates", "build_replication"]
 
+# How long after its latest timeout a transaction counts as one that no coordinator will end.
+_LATE_MS: Final = 5 * 60_000
+
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 
 
@@ -72,6 +75,7 @@ def build_replication(base: Base, storage: Storage, cache: MetadataCache) -> Ite
                 broker_id=broker_id,
                 max_lag_ms=base.settings.replication.lag_time_max_ms,
                 internal_topics=INTERNAL_TOPICS,
+                late_transaction_ms=base.settings.transactions.max_timeout_ms + _LATE_MS,
             ),
             log_manager=storage.logs,
             purgatories=Purgatories(
@@ -86,6 +90,8 @@ def build_replication(base: Base, storage: Storage, cache: MetadataCache) -> Ite
         replicas.use_metadata(
             cache.contains, lambda peer_id: cache.get_alive_broker(peer_id) is not None
         )
+        if base.settings.replication.is_rack_aware:
+            replicas.use_racks(cache.get_rack)
         yield Replication(
             replicas=replicas,
             waiter=MetadataWaiter(purgatory("topic", 1000), around.clock),

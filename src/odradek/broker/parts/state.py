@@ -1,21 +1,26 @@
-"""The state that requests use: logs, partitions, groups and quotas, updated by the publisher."""
+"""The state that requests use: logs, partitions, coordinators, quotas, as the publisher sets it."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
 from odradek.broker.parts.base import Base
-from odradek.broker.parts.coordinators import build_groups
+from odradek.broker.parts.coordinators import build_groups, build_transactions
 from odradek.broker.parts.replication import Replication, build_replication
 from odradek.broker.parts.storage import Storage, build_storage
+from odradek.broker.producer_ids import ProducerIdAllocator
 from odradek.broker.publisher import Publisher
 from odradek.broker.quotas.client_quotas import ClientQuotas
 from odradek.broker.settings.settings_changes import SettingsChanges
+from odradek.broker.transactions.local_markers import LocalMarkers
+from odradek.broker.transactions.marker_routes import MarkerRoutes
 from odradek.coordinator.group.commit_batching import WakeUps
 from odradek.coordinator.group.coordinator import GroupCoordinator
+from odradek.coordinator.transaction.coordinator import TransactionCoordinator
 from odradek.errors import StorageError
 from odradek.lazy_dataclass import dataclass
 from odradek.metadata.cache import MetadataCache
+from odradek.metadata.delta import LocalDelta
 from odradek.metadata.ports import ControllerPort
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.tasks import Tasks
@@ -31,6 +36,10 @@ class State:
     storage: Storage
     replication: Replication
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    markers: LocalMarkers
+    marker_routes: MarkerRoutes
+    producer_ids: ProducerIdAllocator
     quotas: ClientQuotas
     changes: SettingsChanges
     publisher: Publisher
@@ -71,21 +80,40 @@ def build_state(
         replication = stack.enter_context(build_replication(base, storage, cache))
         replicas = replication.replicas
         groups = stack.enter_context(build_groups(base, replicas, cache, tasks, wake_ups))
+        producer_ids = ProducerIdAllocator(port.allocate_producer_ids, tasks=tasks)
+        markers = LocalMarkers(replicas, groups, clock=around.clock, tasks=tasks)
+        routes = MarkerRoutes(settings.node.id, cache, markers)
+        transactions = stack.enter_context(
+            build_transactions(base, replicas, cache, producer_ids, routes, tasks)
+        )
+
+        def on_roles(delta: LocalDelta) -> None:
+            groups.follow_leadership(delta, settings.node.id)
+            transactions.follow_leadership(delta, settings.node.id)
+
+        def on_deleted(topics: frozenset[str]) -> None:
+            groups.forget_topics(topics)
+            transactions.forget_topics(topics)
+
         quotas = ClientQuotas(settings.quotas, clock=around.clock, metrics=base.metrics)
         changes = SettingsChanges(settings, storage=storage, quotas=quotas, replicas=replicas)
         publisher = Publisher(
             cache,
             replicas,
             on_settings=changes.apply,
-            on_roles=lambda delta: groups.follow_leadership(delta, settings.node.id),
+            on_roles=on_roles,
             on_published=replication.notify,
-            on_deleted=groups.forget_topics,
+            on_deleted=on_deleted,
         )
         yield State(
             cache=cache,
             storage=storage,
             replication=replication,
             groups=groups,
+            transactions=transactions,
+            markers=markers,
+            marker_routes=routes,
+            producer_ids=producer_ids,
             quotas=quotas,
             changes=changes,
             publisher=publisher,

@@ -68,6 +68,7 @@ def build_storage(
                 tasks=background,
                 threads=around.threads,
                 producer_id_expiration_ms=settings.log.producer_id_expiration_ms,
+                requires_verification=settings.log.transaction_verification_enabled,
                 on_flushed=flush_timer(base.metrics).update,
                 on_damage=damage_meter(base.metrics).mark,
             ),

@@ -10,6 +10,7 @@ from odradek.client.admin.configs import (
     alter_configs,
     describe_configs,
 )
+from odradek.client.admin.features import FeatureDescription, FeatureUpgrade
 from odradek.client.admin.groups import GroupDescription, GroupListing, GroupMember
 from odradek.client.admin.producers import ProducerState
 from odradek.client.admin.quotas import ANY_NAME, QuotaEntity
@@ -28,12 +29,20 @@ from odradek.client.admin.topics import (
     create_topics,
     delete_topics,
 )
+from odradek.client.admin.transactions import (
+    TRANSACTION_STATES,
+    OpenTransaction,
+    TransactionDescription,
+    TransactionListing,
+)
+from odradek.model import ReplicaId
 from odradek.protocol.enums import ConfigResourceType, ConfigSource, ConfigType, ElectionType
 from odradek.security.operations import Operation as AclOperation
 
 __all__ = [
     "ANY_NAME",
     "HIGH_WATERMARK",
+    "TRANSACTION_STATES",
     "AclOperation",
     "BrokerVersions",
     "ClusterDescription",
@@ -46,19 +55,25 @@ __all__ = [
     "ConfigType",
     "CreatedTopic",
     "ElectionType",
+    "FeatureDescription",
+    "FeatureUpgrade",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
     "LogDir",
     "NewPartitions",
     "NewTopic",
+    "OpenTransaction",
     "PartitionDescription",
     "ProducerState",
     "QuotaEntity",
     "Reassignment",
     "Replica",
+    "ReplicaId",
     "TopicDescription",
     "TopicPage",
+    "TransactionDescription",
+    "TransactionListing",
     "alter_configs",
     "create_partitions",
     "create_topics",

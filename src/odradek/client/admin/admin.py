@@ -10,6 +10,7 @@ from odradek.client.admin import (
     api_versions,
     cluster,
     configs,
+    features,
     groups,
     producers,
     quotas,
@@ -21,24 +22,24 @@ from odradek.client.admin import topics as topic_calls
 from odradek.client.admin.api_versions import BrokerVersions
 from odradek.client.admin.cluster import ClusterDescription, LogDir
 from odradek.client.admin.configs import ConfigEntry, ConfigOperation, ConfigResource
+from odradek.client.admin.features import FeatureDescription, FeatureUpgrade
 from odradek.client.admin.groups import GroupDescription, GroupListing
 from odradek.client.admin.producers import ProducerState
 from odradek.client.admin.quotas import QuotaEntity
 from odradek.client.admin.reassignments import Reassignment
 from odradek.client.admin.topic_descriptions import TopicPage
 from odradek.client.admin.topics import CreatedTopic, NewPartitions, NewTopic
+from odradek.client.admin.transaction_administration import TransactionAdministration
 from odradek.client.client import Client
 from odradek.client.cluster import TopicView
 from odradek.client.config import ClientConfig, read_settings
 from odradek.client.consumer.commits import OffsetAndMetadata
-from odradek.client.lifecycle import AsyncClient
 from odradek.client.offsets import FoundOffset, list_offsets
 from odradek.client.options import client_options
-from odradek.client.retry import Deadline
 from odradek.client.surroundings import ClientSurroundings
 from odradek.config import Definition
 from odradek.errors import ApiError
-from odradek.model import TopicPartition
+from odradek.model import ReplicaId, TopicPartition
 from odradek.protocol.enums import ConfigResourceType, ElectionType, IsolationLevel
 
 __all__ = ["Admin"]
@@ -46,7 +47,7 @@ __all__ = ["Admin"]
 _DEFINITION: Final = Definition(ClientConfig)
 
 
-class Admin(AsyncClient):
+class Admin(TransactionAdministration):
     """Describes and changes a cluster.
 
     ::
@@ -98,9 +99,6 @@ class Admin(AsyncClient):
     async def close(self, timeout: float | None = None) -> None:  # noqa: ARG002 - never waits
         """Ends every connection. A second call does nothing."""
         self._client.close()
-
-    def _until(self, timeout: float | None) -> Deadline:
-        return self._client.deadline_after(timeout)
 
     # Topics
 
@@ -220,11 +218,15 @@ class Admin(AsyncClient):
         )
 
     async def describe_producers(
-        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        broker: int | None = None,
+        timeout: float | None = None,
     ) -> dict[TopicPartition, list[ProducerState] | ApiError]:
-        """The idempotent producers that each partition remembers."""
+        """The idempotent producers that each partition remembers, on its leader or on a broker."""
         return await producers.describe_producers(
-            self._client, partitions, deadline=self._until(timeout)
+            self._client, partitions, broker=broker, deadline=self._until(timeout)
         )
 
     # Settings
@@ -341,11 +343,50 @@ class Admin(AsyncClient):
             self._client, brokers, partitions=partitions, deadline=self._until(timeout)
         )
 
+    async def alter_replica_log_dirs(
+        self, targets: Mapping[ReplicaId, str], *, timeout: float | None = None
+    ) -> dict[ReplicaId, ApiError | None]:
+        """Begins to move replicas to other data directories of their brokers, by absolute path.
+
+        None for each that has begun to move, or is there; `describe_log_dirs` shows the moves. A
+        replica that its broker does not have yet (REPLICA_NOT_AVAILABLE) will be created there.
+        """
+        return await cluster.alter_replica_log_dirs(
+            self._client, targets, deadline=self._until(timeout)
+        )
+
     async def describe_api_versions(self, *, timeout: float | None = None) -> list[BrokerVersions]:
         """The requests that each broker serves."""
         deadline = self._until(timeout)
         await self._client.refresh((), deadline)
         return await api_versions.describe_api_versions(self._client, deadline=deadline)
+
+    async def describe_features(self, *, timeout: float | None = None) -> list[FeatureDescription]:
+        """The features of the cluster, such as ``transaction.version``, and their levels."""
+        return await features.describe_features(self._client, deadline=self._until(timeout))
+
+    async def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        upgrade: FeatureUpgrade = FeatureUpgrade.UPGRADE,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, ApiError | None]:
+        """Puts levels in force for the cluster; None for each feature that has its level.
+
+        Args:
+            levels: By feature; 0 takes it back.
+            upgrade: Whether levels may fall.
+            validate_only: Only checks whether that is possible.
+        """
+        return await features.update_features(
+            self._client,
+            levels,
+            upgrade=upgrade,
+            validate_only=validate_only,
+            deadline=self._until(timeout),
+        )
 
     async def elect_leaders(
         self,

@@ -1,7 +1,7 @@
 """The cluster itself: its brokers, their disks, leaders."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.client.client import Client
@@ -9,9 +9,15 @@ from odradek.client.cluster import Node
 from odradek.client.leaders import api_error, by_topic
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
-from odradek.model import TopicPartition
+from odradek.model import ReplicaId, TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.enums import ElectionType
+from odradek.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
 from odradek.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -33,6 +39,7 @@ __all__ = [
     "ClusterDescription",
     "LogDir",
     "Replica",
+    "alter_replica_log_dirs",
     "describe_cluster",
     "describe_log_dirs",
     "elect_leaders",
@@ -156,6 +163,64 @@ def _log_dir(result: DescribeLogDirsResult) -> LogDir | ApiError:
         result.total_bytes,
         result.usable_bytes,
     )
+
+
+async def alter_replica_log_dirs(
+    client: Client, targets: Mapping[ReplicaId, str], *, deadline: Deadline
+) -> dict[ReplicaId, ApiError | None]:
+    """Begins to move replicas to other data directories; None for each that has begun, or is there.
+
+    REPLICA_NOT_AVAILABLE is the error of a replica that its broker does not have; the broker will
+    create it in that directory.
+    """
+    by_broker: dict[int, dict[TopicPartition, str]] = {}
+    for (tp, broker), path in targets.items():
+        by_broker.setdefault(broker, {})[tp] = path
+    answers = await asyncio.gather(
+        *(_alter_log_dirs(client, broker, some, deadline) for broker, some in by_broker.items())
+    )
+    results: dict[ReplicaId, ApiError | None] = {}
+    for broker, told in zip(by_broker, answers, strict=True):
+        results |= {ReplicaId(tp, broker): error for tp, error in told.items()}
+    return results
+
+
+async def _alter_log_dirs(
+    client: Client, node_id: int, targets: Mapping[TopicPartition, str], deadline: Deadline
+) -> dict[TopicPartition, ApiError | None]:
+    directories: dict[str, list[TopicPartition]] = {}
+    for tp, path in targets.items():
+        directories.setdefault(path, []).append(tp)
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=path,
+                topics=[
+                    AlterReplicaLogDirTopic(name=name, partitions=list(some))
+                    for name, some in by_topic(dict.fromkeys(partitions)).items()
+                ],
+            )
+            for path, partitions in directories.items()
+        ]
+    )
+    try:
+        response = await client.ask_broker(
+            node_id,
+            ApiKey.ALTER_REPLICA_LOG_DIRS,
+            request,
+            AlterReplicaLogDirsResponse,
+            deadline,
+        )
+    except ApiError as error:
+        return dict.fromkeys(targets, error)
+    results: dict[TopicPartition, ApiError | None] = {}
+    for topic in response.results:
+        for one in topic.partitions:
+            tp = TopicPartition(topic.topic_name, one.partition_index)
+            is_done = one.error_code == ErrorCode.NONE
+            where = f"{tp} on broker {node_id}, {targets.get(tp)}"
+            results[tp] = None if is_done else api_error(one.error_code, None, where)
+    return results
 
 
 async def elect_leaders(

@@ -30,18 +30,52 @@ class ProducerState(NamedTuple):
     coordinator_epoch: int
     current_transaction_start_offset: int
 
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether it has a transaction open in this partition."""
+        return self.current_transaction_start_offset >= 0
+
 
 async def describe_producers(
-    client: Client, partitions: Iterable[TopicPartition], *, deadline: Deadline
+    client: Client,
+    partitions: Iterable[TopicPartition],
+    *,
+    broker: int | None = None,
+    deadline: Deadline,
 ) -> dict[TopicPartition, list[ProducerState] | ApiError]:
-    """The producers of each partition, by id."""
+    """The producers of each partition, by id, as its leader knows them, or its replica elsewhere.
+
+    Args:
+        broker: A broker to ask instead of the leaders.
+    """
+    wanted = dict.fromkeys(partitions)
+    if broker is not None:
+        return await _ask_replicas(client, broker, wanted, deadline)
     call: LeaderCall[None, list[ProducerState]] = LeaderCall(
         api_key=ApiKey.DESCRIBE_PRODUCERS,
         answer_type=DescribeProducersResponse,
         build=_build,
         read=_read,
     )
-    return await ask_leaders(client, call, dict.fromkeys(partitions), deadline)
+    return await ask_leaders(client, call, wanted, deadline)
+
+
+async def _ask_replicas(
+    client: Client, broker: int, wanted: Mapping[TopicPartition, None], deadline: Deadline
+) -> dict[TopicPartition, list[ProducerState] | ApiError]:
+    try:
+        response = await client.ask_broker(
+            broker,
+            ApiKey.DESCRIBE_PRODUCERS,
+            _build(wanted, client.cluster),
+            DescribeProducersResponse,
+            deadline,
+        )
+    except ApiError as error:
+        return dict.fromkeys(wanted, error)
+    found = dict(_read(response, client.cluster))
+    missing = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left it out of its answer")
+    return {tp: found.get(tp, missing) for tp in wanted}
 
 
 def _build(work: Mapping[TopicPartition, None], _cluster: Cluster) -> Message:

@@ -4,7 +4,7 @@
 pure: `membership`, `commits`, `fetch_session`, `fetched`, `partition_state`, `subscription`.
 """
 
-from odradek.client.consumer.commits import CommitCallback, OffsetAndMetadata
+from odradek.client.consumer.commits import CommitCallback, ConsumerGroupMetadata, OffsetAndMetadata
 from odradek.client.consumer.errors import (
     CommitFailedError,
     ConcurrentModificationError,
@@ -24,6 +24,7 @@ __all__ = [
     "CommitCallback",
     "CommitFailedError",
     "ConcurrentModificationError",
+    "ConsumerGroupMetadata",
     "FencedInstanceIdError",
     "InvalidGroupError",
     "LogTruncationError",

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from odradek.client.assignors import Assignor
 from odradek.client.blocking import Blocking, blocking
 from odradek.client.consumer import consumer as awaited
+from odradek.client.consumer.commits import ConsumerGroupMetadata
 from odradek.client.consumer.errors import ConcurrentModificationError
 from odradek.client.consumer.subscription import RebalanceListener
 from odradek.model import TopicPartition
@@ -150,6 +151,11 @@ class Consumer(Blocking[awaited.Consumer]):
     def lag(self, partition: awaited.Partition) -> int | None:
         """See `odradek.aio.Consumer.lag`."""
         return self._core.lag(partition)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """See `odradek.aio.Consumer.group_metadata`."""
+        self._check_usable()
+        return self._core.group_metadata()
 
     def metrics(self) -> dict[str, float]:
         """See `odradek.aio.Consumer.metrics`."""

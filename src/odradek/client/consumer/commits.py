@@ -36,6 +36,7 @@ from odradek.model import TopicPartition
 __all__ = [
     "CommitCallback",
     "CommitQueue",
+    "ConsumerGroupMetadata",
     "OffsetAndMetadata",
     "OffsetCommitOutcome",
     "PendingCommit",
@@ -51,6 +52,15 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int | None = None  # Of the record before it.
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer as its group knows it: it may commit offsets only as long as this is right."""
+
+    group_id: str
+    generation: int = -1  # -1: of no member, for partitions that are assigned by hand.
+    member_id: str = ""
+    instance_id: str | None = None
 
 
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from odradek.client.assignors import Assignor
 from odradek.client.cluster import PartitionView
 from odradek.client.config import read_settings
-from odradek.client.consumer.commits import CommitCallback, OffsetAndMetadata
+from odradek.client.consumer.commits import CommitCallback, ConsumerGroupMetadata, OffsetAndMetadata
 from odradek.client.consumer.config import CONSUMER_DEFINITION
 from odradek.client.consumer.errors import (
     ConcurrentModificationError,
@@ -543,6 +543,10 @@ class Consumer(AsyncClient):
         wanted = [TopicPartition(*tp) for tp in partitions]
         return await commits.committed(wanted, self._client.deadline_after(timeout))
 
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The group and this member of it, for `Producer.send_offsets`; raises as `commit_sync`."""
+        return self._need_commits("group_metadata").metadata()
+
     def _need_commits(self, what: str) -> GroupCommits:
         self._check_open()
         if self._commits is None:
@@ -563,9 +567,8 @@ class Consumer(AsyncClient):
 
     async def enforce_rebalance(self) -> None:
         """Has the group rebalance at the next poll."""
-        self._check_open()
-        if self._group is None:
-            raise InvalidGroupError("enforce_rebalance")
+        self._need_commits("enforce_rebalance")
+        assert self._group is not None, "it has commits"
         self._group.request_join("the application asked for it")
 
     def _state(self, partition: Partition) -> AssignedPartition:

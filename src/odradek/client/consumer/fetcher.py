@@ -352,9 +352,10 @@ class Fetcher:
     ) -> bool:
         """Buffers the answer; returns whether the application has to be woken."""
         tp = state.tp
-        state.high_watermark = answer.high_watermark
-        state.last_stable_offset = answer.last_stable_offset
-        state.log_start_offset = answer.log_start_offset
+        if answer.high_watermark >= 0:  # A leader that prefers a follower may leave them out.
+            state.high_watermark = answer.high_watermark
+            state.last_stable_offset = answer.last_stable_offset
+            state.log_start_offset = answer.log_start_offset
         if answer.preferred_read_replica >= 0:
             state.preferred_replica = answer.preferred_read_replica
             state.preferred_until_ms = (

@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from odradek.client.client import Client
-from odradek.client.consumer.commits import OffsetAndMetadata, OffsetCommitOutcome, check_offsets
+from odradek.client.consumer.commits import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    OffsetCommitOutcome,
+    check_offsets,
+)
 from odradek.client.consumer.committer import CommitListener, Committer, Invoke
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.coordinator import Coordinator
@@ -103,6 +108,13 @@ class GroupCommits:
             "committed", lambda: self._coordinator.fetch_offsets(partitions, deadline), deadline
         )
         return {tp: found.get(tp) for tp in partitions}
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """The group and its member that commits now; raises as `_identify`."""
+        member = self._identify()
+        return ConsumerGroupMetadata(
+            self._coordinator.group_id, member.generation, member.member_id, member.instance_id
+        )
 
     def _identify(self) -> MemberIdentity:
         """The member that commits now.

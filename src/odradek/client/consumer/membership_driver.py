@@ -133,6 +133,7 @@ class MembershipDriver:
             or membership.wants_join
             or membership.has_lost
             or self._failure is not None
+            or (self._heartbeats is not None and self._heartbeats.done())
         )
 
     @property
@@ -170,6 +171,14 @@ class MembershipDriver:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
+        if (
+            membership.phase is Phase.STABLE
+            and self._heartbeats is not None
+            and self._heartbeats.done()
+            and not membership.has_lost
+        ):
+            # They ended with a failure, and the application polls on after it.
+            self._start_heartbeats()
         if membership.has_lost:
             await self._lose()
         if membership.phase is Phase.FENCED:

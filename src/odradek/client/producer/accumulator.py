@@ -126,6 +126,9 @@ class Accumulator:
         self._async_waiters: deque[Callable[[], None]] = deque()
         self.flushing_count = 0
         self.is_closed = False
+        # Whether `topics` is empty for now: a transactional producer takes no records outside of
+        # a transaction. `append` finds no topic then, and needs no look at this.
+        self.is_held = False
         # Set by the loop: how to wake it, and when it looks next.
         self.wake: Callable[[], None] = lambda: None
         self.is_woken = False
@@ -509,6 +512,11 @@ class Accumulator:
         if self._tickets:
             with self._lock:
                 self._tell_waiting()
+
+    def hold(self) -> None:
+        """Takes no more records for now."""
+        self.is_held = True
+        self.topics = {}
 
     def close(self) -> None:
         """Takes no more records; wakes the callers that wait for room."""

@@ -10,6 +10,9 @@ OUT_OF_ORDER_SEQUENCE_NUMBER and such             back to the front; if it was t
 anything else                                     failed
 ================================================  ===============================================
 
+In a transaction a partition does not begin anew: where it would, the batch fails, and with it the
+transaction. An old epoch there means that another producer has taken over.
+
 A numbered batch that fails leaves a hole in the numbers of its partition (`batch`, rule 3). One
 that is given up while it is in flight has its outcome at once, but counts as in flight until its
 answer: only then is it known whether the log has it.
@@ -25,6 +28,7 @@ from odradek.client.leaders import api_error
 from odradek.client.producer.accumulator import Accumulator
 from odradek.client.producer.batch import NO_SEQUENCE, Batch, PartitionQueue
 from odradek.client.producer.config import ProducerOptions
+from odradek.client.producer.errors import ProducerFencedError
 from odradek.client.producer.metrics import ProducerMetrics
 from odradek.errors import ApiError, ErrorCode, OdradekError
 from odradek.model import TopicPartition
@@ -44,6 +48,8 @@ _OUT_OF_SEQUENCE: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
+# Another producer has the transactional id now.
+_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 # Answers after which the batch may be in the log all the same.
 _MAYBE_STORED: Final = frozenset(
     {
@@ -119,6 +125,13 @@ class Answers:
             self._split(batch)
             return
         is_out_of_sequence = code in _OUT_OF_SEQUENCE and batch.sequence != NO_SEQUENCE
+        if self._options.transactional_id is not None:
+            if code in _FENCED:
+                self.fail(batch, ProducerFencedError(self._options.transactional_id))
+                return
+            if is_out_of_sequence and queue.unanswered[0] is batch:
+                self.fail(batch, error)
+                return
         if is_out_of_sequence:
             batch.is_maybe_stored = False
             if queue.unanswered[0] is batch:

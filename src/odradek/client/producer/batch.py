@@ -4,7 +4,9 @@ With idempotence a partition numbers its records. Rules:
 
 1. A batch gets its number when it is first sent, and keeps it byte for byte when it is sent again.
 2. A batch that was not acknowledged goes to the front, in order of the numbers; it is sent again
-   only when every batch before it has an answer. New ones may be sent behind up to five unanswered.
+   only when every batch before it has an answer. New ones may be sent up to four behind the first
+   unanswered one, whatever became of those between: brokers know the last five again. More may
+   have been answered meanwhile, by another leader, while the former one keeps the first request.
 3. A batch that is given up after it may have been written leaves a hole in the numbers. So does a
    broker that forgot the producer. Then the partition restarts from 0 with a higher epoch, but not
    before the outcome of every batch that was sent is known: each is answered, or refused as out of
@@ -61,6 +63,7 @@ class Batch(Outcome):
         "is_maybe_stored",
         "is_ready",
         "memory_bytes",
+        "ordinal",
         "packed",
         "producer_epoch",
         "producer_id",
@@ -99,6 +102,8 @@ class Batch(Outcome):
         # Whether an attempt ended without an answer that says otherwise.
         self.is_maybe_stored = False
         self.sequence = NO_SEQUENCE
+        # Batches of its partition that were numbered before it, under the same id and epoch.
+        self.ordinal = 0
         self.producer_id = -1
         self.producer_epoch = -1
 
@@ -107,12 +112,19 @@ class Batch(Outcome):
         """Bytes of its records, before compression, with the header."""
         return self.gathered.size if self.packed is None else self.packed.size
 
-    def encode(self, codec: Codec, level: int | None) -> bytearray:
+    def encode(
+        self, codec: Codec, level: int | None, *, is_transactional: bool = False
+    ) -> bytearray:
         """Its bytes, made once; it has to be closed."""
         if self.encoded is None:
             if self.packed is None:
                 self.packed = encode_gathering(self.gathered, codec=codec, level=level)
-            self.encoded = self.packed.seal(self.producer_id, self.producer_epoch, self.sequence)
+            self.encoded = self.packed.seal(
+                self.producer_id,
+                self.producer_epoch,
+                self.sequence,
+                is_transactional=is_transactional,
+            )
         return self.encoded
 
     def records(self) -> list[NewRecord]:
@@ -153,6 +165,7 @@ class Batch(Outcome):
             half.attempts = self.attempts
             if sequence != NO_SEQUENCE:
                 half.number(self.producer_id, self.producer_epoch, sequence)
+                half.ordinal = self.ordinal
                 sequence = increment_sequence(sequence, half.record_count)
             halves.append(half)
         first, second = halves
@@ -192,6 +205,7 @@ class PartitionQueue:
         "leader",
         "max_batch_bytes",
         "next_sequence",
+        "numbered_count",
         "open",
         "partition",
         "producer_epoch",
@@ -219,6 +233,7 @@ class PartitionQueue:
         self.producer_id = -1
         self.producer_epoch = -1
         self.next_sequence = 0
+        self.numbered_count = 0  # Batches under this id and epoch; the next one's ordinal.
         # Its numbers have a hole: rule 3.
         self.is_broken = False
         # Whether the broker has acknowledged something under these numbers: rule 4.
@@ -242,9 +257,12 @@ class PartitionQueue:
             if self.is_broken and (self.in_flight_count or not batch.is_maybe_stored):
                 return False
             return self.unanswered[0] is batch
-        return not self.is_broken and len(self.unanswered) < (
-            max_unanswered if self.is_known else 1
-        )
+        if self.is_broken:
+            return False
+        if not self.unanswered:
+            return True
+        distance = self.numbered_count - self.unanswered[0].ordinal
+        return self.is_known and distance < max_unanswered
 
     def needs_new_epoch(self) -> bool:
         """Whether the numbers are broken and no batch can be in the log under the old ones.
@@ -264,16 +282,21 @@ class PartitionQueue:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.next_sequence = 0
+        self.numbered_count = 0
         for batch in self.unanswered:
             batch.is_maybe_stored = False
-            batch.number(producer_id, producer_epoch, self.next_sequence)
-            self.next_sequence = increment_sequence(self.next_sequence, batch.record_count)
+            self._give_next_number(batch)
 
     def number(self, batch: Batch) -> None:
         """Numbers a batch that is sent for the first time."""
-        batch.number(self.producer_id, self.producer_epoch, self.next_sequence)
-        self.next_sequence = increment_sequence(self.next_sequence, batch.record_count)
+        self._give_next_number(batch)
         self.unanswered.append(batch)
+
+    def _give_next_number(self, batch: Batch) -> None:
+        batch.number(self.producer_id, self.producer_epoch, self.next_sequence)
+        batch.ordinal = self.numbered_count
+        self.numbered_count += 1
+        self.next_sequence = increment_sequence(self.next_sequence, batch.record_count)
 
     def come_back(self, batch: Batch) -> None:
         """Puts a batch to the front again; the caller holds the lock."""

@@ -1,7 +1,8 @@
 """`odradek.Producer`: sends records, for plain scripts and threads."""
 
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,8 +11,10 @@ from odradek.client.errors import ClosedError
 from odradek.client.producer import producer as awaited
 from odradek.client.producer.accumulator import Headers, Ticket
 from odradek.client.producer.delivery import Delivery
+from odradek.client.producer.errors import FatalTransactionError, RetriableTransactionError
 from odradek.client.producer.partitioning import Partitioner
 from odradek.client.producer.rows_delivery import RowsDelivery
+from odradek.client.producer.ticket import TransactionTicket
 from odradek.client.retry import Deadline
 from odradek.clock import SystemClock
 
@@ -51,6 +54,7 @@ class Producer(Blocking[awaited.Producer]):
         interceptors: Sequence[awaited.Interceptor] = (),
         on_error: Callable[[awaited.FailedRecords], object] | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        ticket: TransactionTicket | None = None,
         **keywords: object,
     ) -> None:
         core = awaited.Producer(
@@ -61,6 +65,7 @@ class Producer(Blocking[awaited.Producer]):
             interceptors=interceptors,
             on_error=on_error,
             ssl_context=ssl_context,
+            ticket=ticket,
             surroundings=None,
             **keywords,
         )
@@ -176,6 +181,29 @@ class Producer(Blocking[awaited.Producer]):
     connect = blocking(awaited.Producer.connect)
     flush = blocking(awaited.Producer.flush)
     partitions_for = blocking(awaited.Producer.partitions_for)
+    init_transactions = blocking(awaited.Producer.init_transactions)
+    begin_transaction = blocking(awaited.Producer.begin_transaction)
+    send_offsets = blocking(awaited.Producer.send_offsets)
+    commit_transaction = blocking(awaited.Producer.commit_transaction)
+    abort_transaction = blocking(awaited.Producer.abort_transaction)
+    ticket = blocking(awaited.Producer.ticket)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction around a block: committed at its end, aborted if it raises.
+
+        Raises:
+            ApiError: As `commit_transaction`, except that a transaction that has to be aborted is.
+        """
+        self.begin_transaction()
+        try:
+            yield
+            self.commit_transaction()
+        except (FatalTransactionError, RetriableTransactionError):
+            raise
+        except BaseException:
+            self._call(self._core.abort_quietly())
+            raise
 
     def metrics(self) -> dict[str, float]:
         """Figures of this producer, under the names of Kafka's `producer-metrics`."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.client.config import ClientConfig, read_settings
-from odradek.config import Definition, Kind, Settings, SettingSource, key
+from odradek.client.producer.ticket import TransactionTicket
+from odradek.config import HIDDEN, Definition, Kind, Settings, SettingSource, key
 from odradek.errors import ConfigError
 from odradek.records.compression import Codec
 
@@ -127,6 +128,20 @@ class ProducerConfig:
         at_least=0,
         doc="A partition whose broker has taken nothing for so long gets none of them; 0: it does.",
     )
+    transactional_id: str | None = key(
+        "transactional.id",
+        kind=Kind.STRING,
+        default=None,
+        doc="Name under which the producer writes in transactions. A second producer of the name "
+        "ends what the first has left open, and the first.",
+    )
+    transaction_timeout_ms: int = key(
+        "transaction.timeout.ms",
+        default=60_000,
+        at_least=1,
+        doc="How long a transaction may be open before its coordinator aborts it; brokers have a "
+        "limit (transaction.max.timeout.ms).",
+    )
     metadata_max_idle_ms: int = key(
         "metadata.max.idle.ms",
         kind=Kind.LONG,
@@ -161,21 +176,35 @@ class ProducerOptions:
     metadata_max_idle_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 _DEFINITION: Final = Definition(ClientConfig, ProducerConfig)
 
 
 def read_producer_settings(
-    config: Mapping[str, object] | None, keywords: Mapping[str, object]
+    config: Mapping[str, object] | None,
+    keywords: Mapping[str, object],
+    ticket: TransactionTicket | None = None,
 ) -> tuple[ClientConfig, ProducerOptions]:
     """The options of a producer, from its settings.
+
+    Args:
+        ticket: If it writes in the transaction of another producer: stands for `transactional.id`.
 
     Raises:
         ConfigError: A setting is unknown or cannot be used, or two contradict each other.
     """
-    settings = read_settings(_DEFINITION, _with_text_acks(config or {}), _with_text_acks(keywords))
+    config = config or {}
+    if ticket is not None:
+        if "transactional.id" in config or "transactional_id" in keywords:
+            raise ConfigError("transactional.id", HIDDEN, "a producer with a ticket has none")
+        keywords = {**keywords, "transactional_id": ticket.transactional_id}
+    settings = read_settings(_DEFINITION, _with_text_acks(config), _with_text_acks(keywords))
     common, own = settings.build(ClientConfig), settings.build(ProducerConfig)
+    if own.transactional_id == "":
+        raise ConfigError("transactional.id", "", "expected at least one character")
     codec = Codec[own.compression_type.upper()]
     return common, ProducerOptions(
         acks=ACKS_ALL if own.acks == "all" else int(own.acks),
@@ -200,6 +229,8 @@ def read_producer_settings(
         metadata_max_idle_ms=own.metadata_max_idle_ms,
         retry_backoff_ms=common.retry_backoff_ms,
         retry_backoff_max_ms=max(common.retry_backoff_ms, common.retry_backoff_max_ms),
+        transactional_id=own.transactional_id,
+        transaction_timeout_ms=own.transaction_timeout_ms,
     )
 
 
@@ -216,6 +247,8 @@ def _is_asked_for(settings: Settings, name: str) -> bool:
 
 def _is_idempotent(settings: Settings, own: ProducerConfig) -> bool:
     if not own.enable_idempotence:
+        if own.transactional_id is not None:
+            raise ConfigError("enable.idempotence", False, "transactional.id needs true")
         return False
     obstacles = [
         (own.acks not in ("all", "-1"), "acks", own.acks, "all"),
@@ -229,6 +262,8 @@ def _is_idempotent(settings: Settings, own: ProducerConfig) -> bool:
     ]
     for is_in_the_way, name, value, needed in obstacles:
         if is_in_the_way:
+            if own.transactional_id is not None:
+                raise ConfigError(name, value, f"transactional.id needs {needed}")
             if _is_asked_for(settings, "enable.idempotence"):
                 raise ConfigError(name, value, f"enable.idempotence=true needs {needed}")
             logger.info("enable.idempotence is off, because %s=%s", name, value)

@@ -45,15 +45,29 @@ class EncodedRecords:
     def records(self) -> list[NewRecord]:
         """The records one by one, for errors and interceptors."""
         # A copy: these bytes may be in a send queue.
-        sealed = self._seal(bytearray(self._encoded), -1, -1, -1)
+        sealed = self._seal(bytearray(self._encoded), -1, -1, -1, False)
         return [record[1:] for record in read_records(sealed)]
 
-    def seal(self, producer_id: int, producer_epoch: int, base_sequence: int) -> bytearray:
+    def seal(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        is_transactional: bool = False,
+    ) -> bytearray:
         """The whole batch, in the memory that its records have already."""
-        return self._seal(self._encoded, producer_id, producer_epoch, base_sequence)
+        return self._seal(
+            self._encoded, producer_id, producer_epoch, base_sequence, is_transactional
+        )
 
     def _seal(
-        self, encoded: bytearray, producer_id: int, producer_epoch: int, base_sequence: int
+        self,
+        encoded: bytearray,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        is_transactional: bool,
     ) -> bytearray:
         return seal_batch(
             encoded,
@@ -64,6 +78,7 @@ class EncodedRecords:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
+            is_transactional=is_transactional,
         )
 
 

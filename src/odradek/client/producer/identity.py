@@ -63,6 +63,9 @@ class Identity:
         self._producer_epoch = -1
         self._is_asking = False
 
+    # Why nothing may leave: no reason ever.
+    refusal: Final = None
+
     @property
     def has_id(self) -> bool:
         """Whether batches may get numbers now."""
@@ -129,6 +132,10 @@ class Identity:
         )
         queue.begin_anew(self._producer_id, self._producer_epoch)
         return True
+
+    def holds(self, _queue: PartitionQueue) -> bool:
+        """Whether a partition has numbers that must not be lost: it may always take an epoch."""
+        return False
 
     def raise_epoch(self) -> None:
         """Gives partitions that begin to number records from now on an epoch that none has had."""

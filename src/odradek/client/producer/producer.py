@@ -9,8 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from odradek.client.client import Client
 from odradek.client.cluster import TopicView
@@ -20,10 +19,15 @@ from odradek.client.producer.accumulator import Accumulator, Headers, Ticket
 from odradek.client.producer.batch import Batch
 from odradek.client.producer.config import ACKS_NONE, read_producer_settings
 from odradek.client.producer.delivery import Delivery, OutcomeOwner, RecordMetadata
+from odradek.client.producer.errors import TransactionAbortedError, TransactionStateError
 from odradek.client.producer.metrics import ProducerMetrics
 from odradek.client.producer.partitioning import Partitioner
 from odradek.client.producer.rows_delivery import RowsDelivery, Share
 from odradek.client.producer.sender import Sender
+from odradek.client.producer.ticket import TransactionTicket
+from odradek.client.producer.transaction_calls import TransactionCalls
+from odradek.client.producer.transaction_states import Step, TransactionStage
+from odradek.client.producer.transactions import Transactions
 from odradek.client.retry import Deadline
 from odradek.client.surroundings import ClientSurroundings
 from odradek.clock import Clock
@@ -77,7 +81,7 @@ class Interceptor(Protocol):
         ...
 
 
-class Producer:
+class Producer(TransactionCalls):
     """Sends records to a cluster: in batches, in order, each once.
 
     ::
@@ -96,6 +100,7 @@ class Producer:
         interceptors: Called with every record; see `Interceptor`.
         on_error: Called on the producer's loop with records that failed.
         ssl_context: Instead of the ``ssl.*`` settings.
+        ticket: Writes in the transaction of another producer, see `Producer.ticket`.
         surroundings: Time, randomness and connections; without it, those of this process.
         keywords: Settings with underscores, as ``linger_ms=5``.
 
@@ -113,11 +118,14 @@ class Producer:
         interceptors: Sequence[Interceptor] = (),
         on_error: Callable[[FailedRecords], object] | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        ticket: TransactionTicket | None = None,
         surroundings: ClientSurroundings | None = None,
         **keywords: object,
     ) -> None:
-        common, options = read_producer_settings(config, keywords)
+        common, options = read_producer_settings(config, keywords, ticket)
         self._options = options
+        self._ticket = ticket
+        self._transactions: Transactions | None = None
         around = surroundings or ClientSurroundings.system()
         self._clock: Clock = around.clock
         self._rng = around.random
@@ -152,18 +160,6 @@ class Producer:
 
     # Start and end
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def start(self) -> None:
         """Begins on the running loop. Nothing is connected before the first record."""
         if self._sender is not None or self._is_closing:
@@ -188,6 +184,11 @@ class Producer:
                 loop.call_soon_threadsafe(sender.look)
 
         self.accumulator.wake = wake
+        if sender.transaction is not None:
+            if self._ticket is None:
+                self._transactions = Transactions(self._client, self._options, sender)
+            else:
+                sender.transaction.use(self._ticket)
 
     async def connect(self, timeout: float | None = None) -> None:
         """Connects to a broker now. Optional: a wrong address is an error at once.
@@ -210,6 +211,9 @@ class Producer:
             return
         self._is_closing = True
         try:
+            if self._transactions is not None:
+                await self._transactions.close(timeout)
+                timeout = 0.0  # What is not delivered now is in no transaction.
             if self._sender is not None:
                 self._sender.refuse_more()
                 await self._deliver_rest(self._sender, timeout)
@@ -417,8 +421,15 @@ class Producer:
             raise self.no_room() from None
 
     async def know_topic(self, topic: str, deadline: Deadline | None = None) -> None:
-        """Waits until a topic can be sent to."""
+        """Waits until a topic can be sent to.
+
+        Raises:
+            TransactionStateError: There is a transactional.id, and no transaction is open.
+            ApiError: The transaction has failed; or the topic does not exist.
+        """
         sender = self._running()
+        if sender.transaction is not None:
+            sender.transaction.state.check(Step.SEND)
         await sender.know_topic(
             topic, deadline or self._client.deadline(self._options.max_block_ms)
         )
@@ -441,6 +452,7 @@ class Producer:
 
         Raises:
             TimeoutError: Some have no outcome yet.
+            ApiError: Under a ticket: some have failed, the transaction has to be aborted.
         """
         sender = self._running()
         longest_s = self._options.delivery_timeout_ms / 1000 + 1
@@ -448,6 +460,8 @@ class Producer:
         await sender.flush(deadline)
         if self._options.acks == ACKS_NONE:
             await self._make_sure_it_was_read(sender, deadline)
+        if self._ticket is not None and sender.transaction is not None:
+            sender.transaction.state.raise_failure()
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> TopicView:
         """The partitions of a topic, with their leaders and replicas.
@@ -468,6 +482,15 @@ class Producer:
         told["buffer-total-bytes"] = float(self._options.buffer_memory)
         told["buffer-available-bytes"] = float(self.accumulator.free_bytes)
         return told
+
+    def _needed_transactions(self, call: str) -> Transactions:
+        self._running()
+        if self._transactions is not None:
+            return self._transactions
+        state = (
+            "without a transactional.id" if self._ticket is None else TransactionStage.WRITING.value
+        )
+        raise TransactionStateError(call, state)
 
     def _running(self) -> Sender:
         if self._is_closing:
@@ -496,6 +519,8 @@ class Producer:
         if error is None:
             return
         failed = FailedRecords(batch.topic, batch.partition, batch.record_count, error)
+        if self._on_error is None and isinstance(error, TransactionAbortedError):
+            return  # Its reason is raised.
         if self._on_error is None:
             logger.warning(
                 "%d records for %s-%d failed: %s", failed[2], failed[0], failed[1], error

@@ -29,6 +29,8 @@ from odradek.client.producer.delivery import OutcomeOwner
 from odradek.client.producer.identity import Identity
 from odradek.client.producer.metrics import ProducerMetrics
 from odradek.client.producer.topics import KnownTopics
+from odradek.client.producer.transaction_identity import TransactionIdentity
+from odradek.client.producer.waiting import until_done
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode, OdradekError
 from odradek.model import NO_LEADER
@@ -54,6 +56,8 @@ logger = logging.getLogger(__name__)
 _FIRST_VERSION: Final = 3
 _FIRST_ZSTD_VERSION: Final = 7
 _LAST_VERSION_BY_NAME: Final = 12
+# The first in which the broker adds partitions to a transaction.
+_FIRST_ADDING_VERSION: Final = 12
 
 # How soon to look again at a broker that has not yet read requests without an answer.
 _UNREAD_PAUSE_S: Final = 0.002
@@ -87,13 +91,20 @@ class Sender:
         # By broker, in the loop's time: the end of the pause that it asked for.
         self._throttled_until_s: dict[int, float] = {}
         self._availability = Availability(options.availability_timeout_ms)
-        self._identity = Identity(
-            client,
-            options.delivery_timeout_ms,
-            start=self._tasks.start,
-            on_answer=self.look_soon,
-            on_refusal=self.fail_all,
-        )
+        self.transaction: TransactionIdentity | None = None
+        self._identity: Identity | TransactionIdentity
+        if options.transactional_id is None:
+            self._identity = Identity(
+                client,
+                options.delivery_timeout_ms,
+                start=self._tasks.start,
+                on_answer=self.look_soon,
+                on_refusal=self.fail_all,
+            )
+        else:
+            self._identity = self.transaction = TransactionIdentity(
+                client, options, start=self._tasks.start, look_soon=self.look_soon
+            )
         self._topics = KnownTopics(
             client,
             options,
@@ -103,6 +114,7 @@ class Sender:
             start=self._tasks.start,
             look_soon=self.look_soon,
             on_numbers_lost=self._identity.raise_epoch,
+            holds_numbers=self._identity.holds,
         )
         self._answers = Answers(
             options,
@@ -112,8 +124,11 @@ class Sender:
             now_s=self._loop.time,
             rng=rng,
             forget_leader=self._topics.forget_leader,
-            on_finish=on_finish,
+            on_finish=self._on_finish,
         )
+        self._tell_finish = on_finish
+        # Waits until no request is in flight.
+        self._quiet: asyncio.Future[None] | None = None
         self._is_closing = False
 
     async def know_topic(self, name: str, deadline: Deadline) -> None:
@@ -135,6 +150,8 @@ class Sender:
         try:
             now_s = self._loop.time()
             self._expire(now_s)
+            if self._identity.refusal is not None:
+                self._drop_unsent(self._identity.refusal)
             next_s = min(
                 self._mark_due(now_s),
                 self._send_all(now_s),
@@ -355,7 +372,9 @@ class Sender:
         for batch in taken:
             is_first = batch.encoded is None
             try:
-                encoded = batch.encode(options.codec, options.level)
+                encoded = batch.encode(
+                    options.codec, options.level, is_transactional=self.transaction is not None
+                )
             except Exception as error:  # the other batches are still sent
                 logger.exception("a batch for %s-%d", batch.topic, batch.partition)
                 self._answers.fail(batch, OdradekError(f"it cannot be encoded: {error}"))
@@ -373,6 +392,7 @@ class Sender:
         if not batches:
             return None
         request = ProduceRequest(
+            transactional_id=options.transactional_id,
             acks=options.acks,
             timeout_ms=options.request_timeout_ms,
             topic_data=[
@@ -387,7 +407,13 @@ class Sender:
     def _versions(self, batches: Iterable[Batch]) -> VersionRange:
         first = _FIRST_ZSTD_VERSION if self._options.codec is Codec.ZSTD else _FIRST_VERSION
         has_ids = all(self._topics.topic_id(batch.topic) != NO_TOPIC_ID for batch in batches)
-        return VersionRange(first, 32767 if has_ids else _LAST_VERSION_BY_NAME)
+        last = 32767 if has_ids else _LAST_VERSION_BY_NAME
+        if self.transaction is not None:
+            if self.transaction.is_v2:
+                first = _FIRST_ADDING_VERSION
+            else:
+                last = _FIRST_ADDING_VERSION - 1
+        return VersionRange(first, last)
 
     # Answers
 
@@ -400,6 +426,9 @@ class Sender:
         answer: "asyncio.Future[memoryview]",
     ) -> None:
         self._in_flight[leader] -= 1
+        if self._quiet is not None:
+            # When this answer has been dealt with.
+            self._loop.call_soon(self._tell_quiet)
         with self._lock:
             self._accumulator.busy_leaders.discard(leader)
         if self._is_closing and not self._accumulator.incomplete:
@@ -435,6 +464,14 @@ class Sender:
         for batch in batches:
             self._answers.judge(batch, told.get((batch.topic, batch.partition)), leader)
 
+    def _on_finish(self, batch: Batch) -> None:
+        if self.transaction is not None:
+            if batch.error is None:
+                self.transaction.is_begun = True
+            else:
+                self.transaction.on_batch_failed(batch, batch.error)
+        self._tell_finish(batch)
+
     # Tasks
 
     def _connect(self, leader: int) -> None:
@@ -469,26 +506,8 @@ class Sender:
             batches = list(accumulator.incomplete)
             accumulator.flushing_count += 1
         self.look_soon()
-        left = len(batches)
-        done = self._loop.create_future()
-
-        def one_is_done() -> None:
-            nonlocal left
-            left -= 1
-            if not left and not done.done():
-                done.set_result(None)
-
         try:
-            for batch in batches:
-                batch.when_done(one_is_done)
-            if batches:
-                async with asyncio.timeout(deadline.left_ms() / 1000):
-                    await done
-        except TimeoutError:
-            raise CallTimeoutError(
-                f"flush: {left} of {len(batches)} batches have no outcome after "
-                f"{deadline.timeout_ms} ms"
-            ) from None
+            await until_done(batches, deadline)
         finally:
             with self._lock:
                 accumulator.flushing_count -= 1
@@ -500,11 +519,53 @@ class Sender:
             self._accumulator.close()
         self.look_soon()
 
+    def hold(self) -> None:
+        """Takes no more records until `take_records`."""
+        with self._lock:
+            self._accumulator.hold()
+
+    def take_records(self) -> None:
+        """Takes records again."""
+        self._topics.open_all()
+
+    def _drop_unsent(self, error: OdradekError) -> None:
+        """Takes no more records, and gives up those that are not on their way."""
+        with self._lock:
+            self._accumulator.hold()
+        self._give_up(error, lambda batch: not batch.is_in_flight)
+
+    async def until_quiet(self, deadline: Deadline) -> None:
+        """Waits until every request that was sent has its answer, or none will come.
+
+        Raises:
+            CallTimeoutError: Not in time.
+        """
+        self.look_soon()
+        try:
+            async with asyncio.timeout(deadline.left_ms() / 1000):
+                while self.in_flight_count or self._accumulator.incomplete:
+                    self._quiet = self._loop.create_future()
+                    self._loop.call_soon(self._tell_quiet)
+                    await self._quiet
+        except TimeoutError:
+            raise CallTimeoutError(
+                f"{self.in_flight_count} requests have no answer after {deadline.timeout_ms} ms"
+            ) from None
+        finally:
+            self._quiet = None
+
+    def _tell_quiet(self) -> None:
+        if self._quiet is not None and not self._quiet.done() and not self.in_flight_count:
+            self._quiet.set_result(None)
+
     def fail_all(self, error: OdradekError) -> None:
         """Gives up everything that has no outcome."""
+        self._give_up(error, lambda _batch: True)
+
+    def _give_up(self, error: OdradekError, concerns: Callable[[Batch], bool]) -> None:
         accumulator = self._accumulator
         with self._lock:
-            batches = list(accumulator.incomplete)
+            batches = list(filter(concerns, accumulator.incomplete))
             for queue in accumulator.active:
                 if queue.open is not None:
                     accumulator.close_batch(queue)

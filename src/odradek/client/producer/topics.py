@@ -6,7 +6,7 @@ a broker says that it is not the leader. New partitions get a queue; a partition
 its queue, which gets no more records and has no leader.
 
 The numbers of a topic's partitions are forgotten with it. If it is used again, it needs an epoch
-that it never had: `on_numbers_lost` is called.
+that it never had: `on_numbers_lost` is called. A topic with numbers that must not be lost stays.
 """
 
 import asyncio
@@ -39,6 +39,7 @@ class KnownTopics:
         start: Runs a coroutine as a task.
         look_soon: Called when a batch may be sent that could not be sent before.
         on_numbers_lost: Called when partitions that had numbers are forgotten.
+        holds_numbers: Whether a partition has numbers that must not be lost.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class KnownTopics:
         start: Callable[[Coroutine[Any, Any, None]], object],
         look_soon: Callable[[], None],
         on_numbers_lost: Callable[[], None],
+        holds_numbers: Callable[[PartitionQueue], bool],
     ) -> None:
         self._client = client
         self._options = options
@@ -61,6 +63,7 @@ class KnownTopics:
         self._start = start
         self._look_soon = look_soon
         self._on_numbers_lost = on_numbers_lost
+        self._holds_numbers = holds_numbers
         self._loop = asyncio.get_running_loop()
         # Every topic that was used lately; the accumulator's are those open to `send`.
         self._topics: dict[str, TopicQueues] = {}
@@ -93,6 +96,14 @@ class KnownTopics:
                 if topic.sticky is not None and topic.sticky.leader in availability.avoided:
                     topic.sticky = None  # The rest of its share goes to another partition.
 
+    def open_all(self) -> None:
+        """Opens the known topics to `send` again, after `Accumulator.hold`."""
+        with self._lock:
+            if not self._accumulator.is_closed:
+                self._accumulator.is_held = False
+                known = {name: topic for name, topic in self._topics.items() if topic.queues}
+                self._accumulator.topics = known
+
     # Metadata requests
 
     async def know(self, name: str, deadline: Deadline) -> None:
@@ -123,7 +134,9 @@ class KnownTopics:
         with self._lock:
             busy = {queue.topic for queue in self._accumulator.active}
             for name, topic in list(self._topics.items()):
-                if name not in busy and now_s - topic.used_s >= idle_s:
+                if name in busy or any(map(self._holds_numbers, topic.every)):
+                    continue
+                if now_s - topic.used_s >= idle_s:
                     self._accumulator.topics.pop(name, None)
                     del self._topics[name]
                     has_lost_numbers |= any(one.producer_id >= 0 for one in topic.every)
@@ -187,7 +200,7 @@ class KnownTopics:
                     has_moved = has_moved or leader != queue.leader
                     queue.leader = leader
                 topic.available = self._availability.among(queues)
-                if not self._accumulator.is_closed:
+                if not (self._accumulator.is_closed or self._accumulator.is_held):
                     self._accumulator.topics[name] = topic
         if has_moved:
             self._look_soon()  # The new leader may take batches that the old one could not.

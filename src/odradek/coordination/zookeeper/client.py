@@ -10,15 +10,16 @@ from typing import TypeVar
 
 from odradek.clock import Clock
 from odradek.coordination.paths import ancestors
-from odradek.coordination.zookeeper.link import Credentials, OpenStream
+from odradek.coordination.zookeeper.link import Authentication, Credentials, OpenStream
 from odradek.coordination.zookeeper.saved_session import SavedSession
 from odradek.coordination.zookeeper.servers import Ensemble, Server, ServerTurns
 from odradek.coordination.zookeeper.session import ZooKeeperSession
 from odradek.coordination.zookeeper.session_metrics import SessionMetrics
 from odradek.coordination.zookeeper.store import Chroot, ZooKeeperStore
-from odradek.errors import ConfigError, ConnectionLost, NodeExists, SessionExpired
+from odradek.errors import ConfigError, ConnectionLost, NodeExists, SessionExpired, StoreError
 from odradek.lazy_dataclass import dataclass
 from odradek.metrics import MetricRegistry
+from odradek.security.digest_md5 import Login
 from odradek.tasks import Sleep
 
 __all__ = ["ZooKeeperConfig", "open_store", "stream_opener"]
@@ -37,6 +38,7 @@ class ZooKeeperConfig:
     # Whether only this broker's identity may change the nodes it makes.
     has_acl: bool = False
     tls: ssl.SSLContext | None = None
+    login: Login | None = None  # For SASL.
 
 
 def stream_opener(tls: ssl.SSLContext | None) -> OpenStream:
@@ -94,7 +96,8 @@ async def open_store(
         open_stream: Replaces the network of this machine.
 
     Raises:
-        ConfigError: No server gave a session within the connection timeout.
+        ConfigError: No server gave a session within the connection timeout, the login was refused,
+            or there is none and one is demanded.
     """
     ensemble = config.ensemble
     keep = _OnDisk(saved, executor)
@@ -111,6 +114,7 @@ async def open_store(
         former=await keep.load(),
         locate=chroot.locate,
         relative=chroot.relative,
+        authentication=None if config.login is None else Authentication(config.login, random),
     )
     if metrics is not None:
         session.metrics = SessionMetrics(metrics, lambda: session.state)
@@ -134,9 +138,9 @@ async def open_store(
 async def _first_link(session: ZooKeeperSession, config: ZooKeeperConfig) -> None:
     try:
         async with asyncio.timeout(config.connection_timeout_ms / 1000):
-            await session.is_connected.wait()
+            await session.has_outcome.wait()
     except TimeoutError:
-        found = "; ".join(f"{server}: {why}" for server, why in session.failures.items())
+        found = _failures(session)
         raise ConfigError(
             "zookeeper.connect",
             str(config.ensemble),
@@ -144,11 +148,22 @@ async def _first_link(session: ZooKeeperSession, config: ZooKeeperConfig) -> Non
             f" {config.connection_timeout_ms} ({found or 'none answered'}); start ZooKeeper, or"
             " correct the list",
         ) from None
+    if session.is_login_refused:
+        raise ConfigError(
+            "zookeeper.connect",
+            str(config.ensemble),
+            f"no server took the broker's login ({_failures(session)}); correct username and"
+            " password in the file of java.security.auth.login.config, or those of the servers",
+        )
+
+
+def _failures(session: ZooKeeperSession) -> str:
+    return "; ".join(f"{server}: {why}" for server, why in session.failures.items())
 
 
 async def _make_chroot(store: ZooKeeperStore, ensemble: Ensemble) -> None:
     chroot = ensemble.chroot
-    for path in [*ancestors(chroot), chroot] if chroot else []:
+    for path in [*ancestors(chroot), chroot] if chroot else ["/"]:
         while True:
             try:
                 if await store.exists(path) is None:
@@ -158,4 +173,13 @@ async def _make_chroot(store: ZooKeeperStore, ensemble: Ensemble) -> None:
             except (ConnectionLost, SessionExpired):
                 await store.session.is_connected.wait()
                 continue
+            except StoreError:
+                if store.session.is_login_demanded:
+                    raise ConfigError(
+                        "zookeeper.connect",
+                        str(ensemble),
+                        "ZooKeeper serves only clients that log in by SASL; give the broker a JAAS"
+                        " file with username and password: java.security.auth.login.config",
+                    ) from None
+                raise
             break

@@ -36,9 +36,11 @@ from odradek.clock import Clock
 from odradek.coordination.store import SessionState, WatchEvent
 from odradek.coordination.zookeeper.link import (
     NO_SESSION,
+    Authentication,
     Credentials,
     Link,
     LinkBroken,
+    LoginRefused,
     OpenStream,
     end_session,
 )
@@ -120,6 +122,7 @@ class ZooKeeperSession:
         former: The session of a former life, which is ended first.
         locate: The path that the servers have for a caller's path.
         relative: The path that a caller has for a server's path.
+        authentication: Proves the broker's identity on each link; None: it has none.
     """
 
     def __init__(
@@ -136,6 +139,7 @@ class ZooKeeperSession:
         former: Credentials | None,
         locate: Callable[[str], str],
         relative: Callable[[str], str],
+        authentication: Authentication | None = None,
     ) -> None:
         self._servers = servers
         # A silent link is given up with a third of the timeout left, which is for all servers.
@@ -148,6 +152,7 @@ class ZooKeeperSession:
         self._former = former
         self._locate = locate
         self._relative = relative
+        self._authentication = authentication
         self._slots = asyncio.Semaphore(max_in_flight)
         self.watches = WatchRegistry()
         self.metrics: SessionMetrics | None = None
@@ -173,6 +178,10 @@ class ZooKeeperSession:
         self._is_settled = asyncio.Event()
         self._is_settled.set()
         self.is_connected = asyncio.Event()
+        # Set once a server has given a session, or refused the broker's login.
+        self.has_outcome = asyncio.Event()
+        self.is_login_refused = False  # By the last server that was asked.
+        self.is_login_demanded = False  # A server serves no client without one.
         self._on_state: list[Callable[[SessionState], None]] = []
         self._before: list[Callable[[], Awaitable[None]]] = []
         self._after: list[Callable[[], None]] = []
@@ -330,11 +339,16 @@ class ZooKeeperSession:
                         asked,
                         last_zxid=self._last_zxid,
                         timeout_ms=self._timeout_ms,
+                        authentication=self._authentication,
                     )
             # A timeout is an OSError; a name that is no host name is a UnicodeError.
             except (OSError, UnicodeError, LinkBroken) as error:
                 self._failed(server, _why(error))
+                if isinstance(error, LoginRefused):
+                    self.is_login_refused = True
+                    self.has_outcome.set()
                 continue
+            self.is_login_refused = False
             if link.response.session_id != 0:
                 return link
             await link.close()
@@ -390,7 +404,11 @@ class ZooKeeperSession:
         try:
             async with asyncio.timeout(_END_TIMEOUT_S):
                 await end_session(
-                    self._open_stream, server, credentials, timeout_ms=self._timeout_ms
+                    self._open_stream,
+                    server,
+                    credentials,
+                    timeout_ms=self._timeout_ms,
+                    authentication=self._authentication,
                 )
         except (OSError, UnicodeError, LinkBroken) as error:
             logger.warning(
@@ -460,6 +478,8 @@ class ZooKeeperSession:
         if state is self._state:
             return
         self._state = state
+        if state is SessionState.CONNECTED:
+            self.has_outcome.set()
         for event, is_set in (
             (self._is_settled, state is not SessionState.SUSPENDED),
             (self.is_connected, state is SessionState.CONNECTED),
@@ -547,6 +567,8 @@ class ZooKeeperSession:
         if header.error == ZooKeeperCode.SESSION_EXPIRED:
             self._lose("the server says that it has expired")
             raise LinkBroken("the session is lost")
+        if header.error == ZooKeeperCode.SASL_REQUIRED:
+            self.is_login_demanded = True
         request = self._under_way.popleft()
         self._slots.release()
         self._liveness.acknowledged(request.sent_ms)

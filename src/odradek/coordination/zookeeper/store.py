@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from odradek.coordination.paths import CONSUMERS
 from odradek.coordination.store import (
     ANY_VERSION,
     CONTROLLER_EPOCH_PATH,
@@ -289,7 +290,8 @@ class ZooKeeperStore:
         return encode_operation(located, self._acl(path))
 
     def _acl(self, path: str) -> tuple[Acl, ...]:
-        if not self._has_acl:
+        # Consumers of old write below the node of theirs.
+        if not self._has_acl or path == CONSUMERS:
             return OPEN_ACL
         is_secret = any(path == each or path.startswith(f"{each}/") for each in _SECRET_PATHS)
         return (_CREATOR_ALL,) if is_secret else (_CREATOR_ALL, _WORLD_READ)
@@ -323,5 +325,10 @@ def _refusal(error: int, path: str, index: int | None) -> StoreError:
     if error == ZooKeeperCode.NO_AUTH:
         hint = "; the node's access list does not allow it to this broker"
     elif error == ZooKeeperCode.INVALID_ACL:
-        hint = "; zookeeper.set.acl needs a client certificate that the ensemble trusts"
+        hint = (
+            "; zookeeper.set.acl needs a client certificate that the ensemble trusts, or a login by"
+            " SASL"
+        )
+    elif error == ZooKeeperCode.SASL_REQUIRED:
+        hint = "; ZooKeeper serves only clients that log in: java.security.auth.login.config"
     return kind(f"{path}: {name} ({error}){hint}", path=path, operation_index=index)

@@ -61,6 +61,7 @@ __all__ = [
     "encode_operation",
     "encode_path",
     "encode_read",
+    "encode_sasl",
     "encode_set_watches",
     "frame",
     "parse_children",
@@ -72,6 +73,7 @@ __all__ = [
     "parse_notification",
     "parse_path",
     "parse_reply",
+    "parse_sasl",
     "parse_stat",
 ]
 
@@ -109,6 +111,7 @@ class OpCode(IntEnum):
     MULTI = 14
     CREATE2 = 15  # As create, but its answer has the node's Stat.
     SET_WATCHES = 101
+    SASL = 102
     CLOSE = -11
     ERROR = -1  # In answers to a transaction.
 
@@ -130,7 +133,9 @@ class ZooKeeperCode(IntEnum):
     NOT_EMPTY = -111
     SESSION_EXPIRED = -112
     INVALID_ACL = -114
+    AUTH_FAILED = -115
     SESSION_MOVED = -118
+    SASL_REQUIRED = -124
     QUOTA_EXCEEDED = -125
     THROTTLED = -127
 
@@ -209,6 +214,11 @@ def encode_read(path: str, *, is_watched: bool) -> bytes:
 def encode_path(path: str) -> bytes:
     """The record of sync."""
     return _string(path)
+
+
+def encode_sasl(token: bytes) -> bytes:
+    """The record of a step of SASL."""
+    return _buffer(token)
 
 
 def encode_operation(operation: Operation, acl: Iterable[Acl]) -> tuple[OpCode, bytes]:
@@ -392,6 +402,14 @@ def parse_path(record: bytes) -> str:
     path = reader.string()
     reader.finish()
     return path
+
+
+def parse_sasl(record: bytes) -> bytes | None:
+    """The answer to a step of SASL: a token; None if the server has none to give."""
+    reader = _Reader(record)
+    token = reader.buffer()
+    reader.finish()
+    return token
 
 
 def parse_nothing(record: bytes) -> None:

@@ -75,7 +75,8 @@ def delete_group(group: Group, offsets: GroupOffsets) -> ErrorCode | Removal:
         return ErrorCode.NON_EMPTY_GROUP
     group.is_being_deleted = True
     group.pending_members.clear()
-    return make_removal(group, offsets, offsets.slots, is_group=True)
+    keys = dict.fromkeys((*offsets.slots, *offsets.staged_keys()))
+    return make_removal(group, offsets, keys, is_group=True)
 
 
 def delete_offsets(
@@ -94,6 +95,7 @@ def delete_offsets(
         return ErrorCode.NON_EMPTY_GROUP, {}, nothing
     errors = {}
     removed = []
+    staged = set(offsets.staged_keys())
     for key in dict.fromkeys(partitions):
         topics = group.subscribed_topics
         if not is_empty and (topics is None or key[0] in topics):
@@ -101,6 +103,8 @@ def delete_offsets(
             continue
         errors[key] = ErrorCode.NONE
         slot = offsets.slots.get(key)
-        if slot is not None and (slot.committed is not None or slot.pending_count):
+        if key in staged or (
+            slot is not None and (slot.committed is not None or slot.pending_count)
+        ):
             removed.append(key)
     return ErrorCode.NONE, errors, make_removal(group, offsets, removed, is_group=False)

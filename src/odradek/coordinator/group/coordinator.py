@@ -46,14 +46,22 @@ from odradek.coordinator.group.offsets import (
     GroupOffsets,
     apply_commit,
     build_commit,
+    complete_transaction,
     fail_commit,
 )
 from odradek.coordinator.group.partition_load import OFFSETS_TOPIC, OffsetsTopic, PartitionLoad
 from odradek.coordinator.group.records import fits_string
 from odradek.coordinator.group.registry import GroupRegistry
 from odradek.coordinator.group.replay import GroupReplay
+from odradek.coordinator.group.transactional_commits import (
+    TransactionalCommit,
+    TransactionGate,
+    build_staged_commit,
+    check_transactional_commit,
+    stage_commit,
+)
 from odradek.coordinator.group.upkeep import GroupUpkeep
-from odradek.coordinator.loading import StateLoader
+from odradek.coordinator.loading import LoadPhase, StateLoader
 from odradek.coordinator.stall_clock import StallClock
 from odradek.coordinator.timers import Alarm, Deadlines
 from odradek.coordinator.writing import Asked, StateWriter, append_error
@@ -154,8 +162,13 @@ class GroupCoordinator:
             metrics=self._metrics,
         )
         self._sweeps = self._upkeep.sweeps
+        # Confirms transactions with their coordinators; None: they need no confirmation.
+        self.transaction_gate: TransactionGate | None = None
         self._answers = AnswerQueue()
         self._deadlines = Deadlines(deadlines, timer)
+        # Ends of transactions, (producer id, is commit), by the partition that is being loaded;
+        # with its leader epoch.
+        self._ended: dict[int, tuple[int, list[tuple[int, bool]]]] = {}
         # Groups and alarms of ids that were handed out, oldest first, by (group id, member id).
         # Invariant: at most MAX_PENDING_MEMBERS; an alarm that leaves it is cancelled.
         self._pending: dict[tuple[str, str], tuple[Group, Alarm]] = {}
@@ -324,7 +337,7 @@ class GroupCoordinator:
         self, group: Group, write: CommitWrite, error: ErrorCode, base_offset: int
     ) -> ErrorCode:
         if error is _NONE:
-            self._metrics.commits.count += write.count
+            self._metrics.commits.count += len(write.values)
             apply_commit(write, base_offset)
             return _NONE
         fail_commit(write)
@@ -344,6 +357,106 @@ class GroupCoordinator:
         if version >= _FIRST_GROUP_ID_NOT_FOUND_VERSION:
             return ErrorCode.GROUP_ID_NOT_FOUND, None
         return ErrorCode.ILLEGAL_GENERATION, None
+
+    def commit_in_transaction(self, commit: TransactionalCommit, answer: CommitAnswer) -> None:
+        """Serves TxnOffsetCommit; answers when the offsets are on every replica in sync.
+
+        They count once the transaction has ended (`end_transaction`).
+        """
+        error, group = self._find_for_transaction(commit)
+        if group is None:
+            answer(error, None)
+            return
+        if self.transaction_gate is None:
+            self._stage(commit, answer)
+            return
+
+        def on_confirmed(error: ErrorCode) -> None:
+            if error is _NONE:
+                self._stage(commit, answer)  # The group may be another one meanwhile.
+            else:
+                answer(error, None)
+
+        self._registry.drop_if_disposable(group)
+        self.transaction_gate.confirm(group.partition, commit, on_confirmed)
+
+    def _stage(self, commit: TransactionalCommit, answer: CommitAnswer) -> None:
+        error, group = self._find_for_transaction(commit)
+        if group is None:
+            answer(error, None)
+            return
+        if self._sweeps:
+            self._upkeep.forget_before_commit(group, [topic for topic, _ in commit.topics])
+            if group.is_dead:
+                group = self._registry.get_or_create(commit.group_id)
+        offsets = self._offsets.of(commit.group_id)
+        write = build_staged_commit(
+            commit,
+            self._clock.now_ms(),
+            self._max_metadata_size,
+            self._config.compression_codec,
+        )
+        if write is None:
+            self._registry.drop_if_disposable(group)
+            answer(ErrorCode.OFFSET_METADATA_TOO_LARGE, None)
+            return
+
+        def on_appended(base_offset: int) -> None:
+            stage_commit(offsets, commit.producer_id, write, base_offset)
+            self._registry.note_transaction(group.partition, commit.producer_id, commit.group_id)
+
+        def on_committed(error: ErrorCode, _base_offset: int) -> None:
+            self._registry.drop_if_disposable(group)
+            answer(append_error(error, Asked.OFFSETS), write.rejected)
+
+        self._batcher.flush()
+        self._topic.append(
+            group.partition, group.leader_epoch, write.batch, on_committed, on_appended
+        )
+
+    def _find_for_transaction(self, commit: TransactionalCommit) -> tuple[ErrorCode, Group | None]:
+        if not commit.group_id or not fits_string(commit.group_id):
+            return ErrorCode.INVALID_GROUP_ID, None
+        error = self._registry.check(commit.group_id)
+        if error is not _NONE:
+            return error, None
+        group = self._groups.get(commit.group_id)
+        if group is None:
+            if commit.generation_id >= 0:
+                return ErrorCode.ILLEGAL_GENERATION, None
+            if commit.member_id or commit.group_instance_id is not None:
+                return ErrorCode.UNKNOWN_MEMBER_ID, None
+            group = self._registry.get_or_create(commit.group_id)
+        error = check_transactional_commit(group, commit, self._clock.monotonic_ms())
+        if error is not _NONE:
+            self._registry.drop_if_disposable(group)
+            return error, None
+        return _NONE, group
+
+    def end_transaction(self, partition: int, producer_id: int, *, is_commit: bool) -> None:
+        """Stores or drops the offsets that a producer has staged in an offsets partition.
+
+        The marker of the transaction is on every replica in sync. While the partition is loaded its
+        end waits: the load may have read the offsets, and not the marker.
+        """
+        phase = self._loader.phase(partition)
+        if phase is LoadPhase.ACTIVE:
+            self._end_transaction(partition, producer_id, is_commit=is_commit)
+        elif phase is not None:
+            epoch = self._loader.leader_epoch(partition)
+            known, ended = self._ended.get(partition, (epoch, []))
+            if known != epoch:
+                ended = []
+            ended.append((producer_id, is_commit))
+            self._ended[partition] = (epoch, ended)
+
+    def _end_transaction(self, partition: int, producer_id: int, *, is_commit: bool) -> None:
+        for group in self._registry.take_transaction(partition, producer_id):
+            offsets = self._offsets.of(group.group_id)
+            count = complete_transaction(offsets, producer_id, is_commit=is_commit)
+            if is_commit:
+                self._metrics.commits.count += count
+            self._registry.drop_if_disposable(group)
 
     def find_offsets(self, group_id: str) -> tuple[ErrorCode, GroupOffsets | None]:
         """The offsets of a group for an OffsetFetch, None without any; or an error."""
@@ -419,11 +532,14 @@ class GroupCoordinator:
         return Now(self._clock.monotonic_ms(), self._clock.now_ms())
 
     def _begin_load(self, partition: int, leader_epoch: int) -> PartitionLoad:
+        if self._ended.get(partition, (leader_epoch,))[0] != leader_epoch:
+            del self._ended[partition]
         return PartitionLoad(
             partition,
             leader_epoch,
             GroupReplay(self._config),
             self._registry,
+            on_installed=self._on_installed,
             on_loaded=self._on_loaded,
             before_unload=self._batcher.flush,
             on_unloaded=self._on_unloaded,
@@ -437,6 +553,13 @@ class GroupCoordinator:
         if self._registry.is_current(group):
             self._carry_out(group, sessions.on_timer(group, key, self._now()))
             self._registry.drop_if_disposable(group)
+
+    def _on_installed(self, partition: int, leader_epoch: int) -> None:
+        """Ends the transactions whose markers were committed while their partition was loaded."""
+        epoch, ended = self._ended.pop(partition, (leader_epoch, []))
+        if epoch == leader_epoch:
+            for producer_id, is_commit in ended:
+                self._end_transaction(partition, producer_id, is_commit=is_commit)
 
     def _on_loaded(self, group: Group) -> None:
         """Starts the sessions of a group that was loaded."""

@@ -19,6 +19,9 @@ of an old client is obeyed, if the table lets the offset expire at all.
 `expire` and `forget_topics` edit the state in memory and return the removal to make durable; a
 removal by an administrator changes nothing before it is durable (`apply_removal`).
 
+A tombstone also removes what open transactions have committed before it: their end, later in the
+log, does not bring an offset back that an administrator or the deletion of its topic has removed.
+
 One removal is one batch of tombstones. Each tombstone is independent, so a group with more offsets
 than fit into a batch is removed by several removals, the last of which includes the group.
 """
@@ -27,8 +30,12 @@ from collections.abc import Collection, Iterable, Iterator
 
 from odradek.coordinator.group.group import Group, GroupState
 from odradek.coordinator.group.member import CONSUMER_PROTOCOL_TYPE
-from odradek.coordinator.group.offsets import GroupOffsets, has_pending_commit
-from odradek.coordinator.group.records import NO_TIMESTAMP, encode_group_key
+from odradek.coordinator.group.offsets import GroupOffsets, drop_staged, has_pending_commit
+from odradek.coordinator.group.records import (
+    NO_TIMESTAMP,
+    encode_group_key,
+    encode_offset_key,
+)
 from odradek.coordinator.writing import Record, cut_records
 
 __all__ = [
@@ -73,15 +80,23 @@ def make_removal(
 ) -> Removal:
     """The tombstones for these partitions; nothing is removed yet."""
     keys = list(keys)
-    records: list[Record] = [(offsets.slots[key].key, None) for key in keys]
+    records: list[Record] = [(_record_key(group, offsets, key), None) for key in keys]
     if is_group and group.has_registration:
         records.append((encode_group_key(group.group_id), None))
     return Removal(keys, records, is_group)
 
 
+def _record_key(group: Group, offsets: GroupOffsets, key: tuple[str, int]) -> bytes:
+    slot = offsets.slots.get(key)
+    # Without a slot if only an open transaction has committed.
+    return encode_offset_key(group.group_id, *key) if slot is None else slot.key
+
+
 def apply_removal(group: Group, offsets: GroupOffsets, removal: Removal, base_offset: int) -> None:
     """Applies tombstones that are durable at `base_offset`; a commit after them stays."""
     for key in removal.keys:
+        if offsets.transactional:
+            drop_staged(offsets, key, base_offset)
         slot = offsets.slots.get(key)
         if slot is None or slot.record_offset > base_offset:
             continue
@@ -113,7 +128,9 @@ def expire(group: Group, offsets: GroupOffsets, wall_ms: int) -> Removal:
 
 def forget_topics(group: Group, offsets: GroupOffsets, topics: Collection[str]) -> Removal:
     """Removes the offsets of deleted topics, and a group that had no others, as `expire` does."""
-    keys = [key for key in offsets.slots if key[0] in topics]
+    keys = [
+        key for key in dict.fromkeys((*offsets.slots, *offsets.staged_keys())) if key[0] in topics
+    ]
     if group.is_dead or not keys:
         return Removal([], [], False)
     return _remove(group, offsets, keys)
@@ -153,16 +170,22 @@ def _iter_expired(group: Group, offsets: GroupOffsets, wall_ms: int) -> Iterator
 
 
 def _remove(group: Group, offsets: GroupOffsets, keys: list[tuple[str, int]]) -> Removal:
+    slots = [slot for key in keys if (slot := offsets.slots.get(key)) is not None]
+    staged_elsewhere = set(offsets.staged_keys()).difference(keys)
     is_group = (
         group.state is GroupState.EMPTY
-        and len(keys) == len(offsets.slots)
-        and not any(offsets.slots[key].pending_count for key in keys)
-        and not offsets.transactional
+        and len(slots) == len(offsets.slots)
+        and not any(slot.pending_count for slot in slots)
+        and not staged_elsewhere
         and not group.pending_members
     )
     removal = make_removal(group, offsets, keys, is_group=is_group)
     for key in keys:
-        slot = offsets.slots[key]
+        if offsets.transactional:
+            drop_staged(offsets, key)
+        slot = offsets.slots.get(key)
+        if slot is None:
+            continue
         if slot.pending_count:
             # Only for a deleted topic. The pending commit precedes the tombstone in the log, so
             # `apply_removal` removes it.

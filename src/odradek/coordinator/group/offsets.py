@@ -55,10 +55,12 @@ __all__ = [
     "apply_commit",
     "build_commit",
     "complete_transaction",
+    "drop_staged",
     "fail_commit",
     "fetch_all",
     "fetch_offset",
     "has_pending_commit",
+    "is_metadata_too_long",
     "merge_commits",
     "store_offsets",
 ]
@@ -131,6 +133,10 @@ class GroupOffsets:
         self.slots: dict[tuple[str, int], OffsetSlot] = {}  # By topic and partition.
         self.transactional: TransactionalOffsets = {}
 
+    def staged_keys(self) -> list[tuple[str, int]]:
+        """The partitions with offsets of open transactions, each once."""
+        return list(dict.fromkeys(key for staged in self.transactional.values() for key in staged))
+
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to keep."""
@@ -200,11 +206,6 @@ class CommitWrite:
             self._batch = _seal(self.plain_record, 1, self.values[0].commit_ms)
         return self._batch
 
-    @property
-    def count(self) -> int:
-        """The number of offsets in it."""
-        return len(self.values)
-
     def records(self) -> list[Record]:
         """Its records, for a compressed batch."""
         return [
@@ -242,7 +243,7 @@ def build_commit(
     for topic, partitions in topics:
         for partition, offset, leader_epoch, metadata in partitions:
             key = (topic, partition)
-            if metadata and _is_too_long(metadata, max_metadata_size):
+            if metadata and is_metadata_too_long(metadata, max_metadata_size):
                 if rejected is None:
                     rejected = set()
                 rejected.add(key)
@@ -280,7 +281,8 @@ def _build_plain_commit(
         slot = offsets.slots[key] = OffsetSlot(offsets.group_id, *key)
     slot.pending_count += 1
     record = slot.head + _PLAIN_VALUE(offset, leader_epoch, wall_ms)
-    value = OffsetAndMetadata(offset, leader_epoch, "", wall_ms)
+    # As calling the class, at half the cost.
+    value = tuple.__new__(OffsetAndMetadata, (offset, leader_epoch, "", wall_ms, NO_TIMESTAMP))
     return CommitWrite(offsets, None, (slot,), (value,), None, record)
 
 
@@ -359,14 +361,31 @@ def fetch_all(
         fetched = fetch_offset(offsets, topic, partition, require_stable)
         if slot.committed is not None or fetched[3] != _NONE:
             topics.setdefault(topic, []).append((partition, *fetched))
+    if require_stable and offsets.transactional:
+        for topic, partition in offsets.staged_keys():
+            if (topic, partition) not in offsets.slots:
+                topics.setdefault(topic, []).append((partition, *_UNSTABLE))
     return list(topics.items())
 
 
-def complete_transaction(offsets: GroupOffsets, producer_id: int, *, is_commit: bool) -> None:
-    """Ends a producer's transaction: its offsets are stored, or dropped."""
+def complete_transaction(offsets: GroupOffsets, producer_id: int, *, is_commit: bool) -> int:
+    """Ends a producer's transaction: its offsets are stored, or dropped; returns their number."""
     staged = offsets.transactional.pop(producer_id, {})
     if is_commit:
         store_offsets(offsets, ((*key, *entry) for key, entry in staged.items()))
+    return len(staged)
+
+
+def drop_staged(
+    offsets: GroupOffsets, key: tuple[str, int], before_offset: int | None = None
+) -> None:
+    """Drops what open transactions have committed for a partition, before an offset of the log."""
+    for producer_id, staged in tuple(offsets.transactional.items()):
+        entry = staged.get(key)
+        if entry is not None and (before_offset is None or entry[0] < before_offset):
+            del staged[key]
+            if not staged:
+                del offsets.transactional[producer_id]
 
 
 def store_offsets(
@@ -383,7 +402,7 @@ def store_offsets(
             slot.committed = value
 
 
-def _is_too_long(metadata: str, max_size: int) -> bool:
+def is_metadata_too_long(metadata: str, max_size: int) -> bool:
     """Whether metadata exceeds the limit in characters, or that of a record's string in bytes."""
     return len(metadata) > max_size or (
         len(metadata) * 4 > MAX_STRING_BYTES and len(metadata.encode()) > MAX_STRING_BYTES

@@ -31,6 +31,7 @@ class PartitionLoad:
         leader_epoch: The epoch in which it is led.
         replay: Interprets its records.
         registry: Receives its groups.
+        on_installed: Called with partition and epoch when its groups are served.
         on_loaded: Called for each group when it is served.
         before_unload: Called before its groups are removed.
         on_unloaded: Called for each group with members when it is no longer served.
@@ -44,6 +45,7 @@ class PartitionLoad:
         replay: GroupReplay,
         registry: GroupRegistry,
         *,
+        on_installed: Callable[[int, int], None],
         on_loaded: Callable[[Group], None],
         before_unload: Callable[[], None],
         on_unloaded: Callable[[Group], None],
@@ -53,6 +55,7 @@ class PartitionLoad:
         self._leader_epoch = leader_epoch
         self._replay = replay
         self._registry = registry
+        self._on_installed = on_installed
         self._on_loaded = on_loaded
         self._before_unload = before_unload
         self._on_unloaded = on_unloaded
@@ -98,6 +101,7 @@ class PartitionLoad:
 
     def install(self) -> None:
         self._registry.install(self._partition, self._groups, self._offsets)
+        self._on_installed(self._partition, self._leader_epoch)
 
     def settle(self) -> Iterable[object]:
         for group in tuple(self._groups.values()):

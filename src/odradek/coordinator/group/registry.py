@@ -6,6 +6,8 @@ Invariants:
    a caller that finds one need not check the partition.
 2. `by_partition` has the same groups, each under its own partition.
 3. `offsets` has exactly one entry for each of them.
+4. `open_transactions` has every group with offsets of a transaction whose end is not known yet, by
+   partition and producer id. It may also have groups that are gone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -40,6 +42,7 @@ class GroupRegistry:
         "by_partition",
         "groups",
         "offsets",
+        "open_transactions",
     )
 
     def __init__(
@@ -57,6 +60,7 @@ class GroupRegistry:
         self.groups: dict[str, Group] = {}
         self.by_partition: dict[int, dict[str, Group]] = {}
         self.offsets = OffsetStore()
+        self.open_transactions: dict[int, dict[int, dict[str, None]]] = {}
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -114,9 +118,22 @@ class GroupRegistry:
         self.groups.update(groups)
         for one in offsets:
             self.offsets.open(one)
+            for producer_id in one.transactional:
+                self.note_transaction(partition, producer_id, one.group_id)
+
+    def note_transaction(self, partition: int, producer_id: int, group_id: str) -> None:
+        """Notes that a producer's open transaction commits offsets of a group."""
+        open_here = self.open_transactions.setdefault(partition, {})
+        open_here.setdefault(producer_id, {})[group_id] = None
+
+    def take_transaction(self, partition: int, producer_id: int) -> list[Group]:
+        """The groups with offsets of a producer's transaction, which ends now."""
+        groups = self.open_transactions.get(partition, {}).pop(producer_id, {})
+        return [group for name in groups if (group := self.groups.get(name)) is not None]
 
     def remove_partition(self, partition: int) -> dict[str, Group]:
         """Removes all groups of a partition, and returns them."""
+        self.open_transactions.pop(partition, None)
         removed = self.by_partition.pop(partition, {})
         for group_id in removed:
             del self.groups[group_id]

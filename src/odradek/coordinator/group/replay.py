@@ -8,7 +8,7 @@ not about offsets, so they are skipped and counted.
 
 Rules:
 
-- The later record of a key wins; a tombstone removes it.
+- The later record of a key wins; a tombstone removes it, also what open transactions committed.
 - Offsets of a transaction count once its COMMIT marker is read, as if committed at the position of
   their own batch; one later in the log still wins. Those of a transaction that is open at the end
   stay pending with the group's offsets.
@@ -88,6 +88,8 @@ class GroupReplay:
                 # Parsed before its group is made: a malformed value leaves no empty group.
                 committed = None if value is None else parse_offset_value(value)
                 offsets = self._target(parsed.group_id, producer_id if is_transactional else None)
+                if committed is None and not is_transactional:
+                    self._drop_staged(parsed)
                 self._take_offset(offsets, parsed, committed, batch_offset)
             elif isinstance(parsed, GroupKey):
                 if value is None:
@@ -142,6 +144,12 @@ class GroupReplay:
         if producer_id is None:
             return self._offsets.setdefault(group_id, {})
         return self._transactional.setdefault(producer_id, {}).setdefault(group_id, {})
+
+    def _drop_staged(self, key: OffsetKey) -> None:
+        """Applies a tombstone to the offsets of transactions that are open."""
+        for by_group in self._transactional.values():
+            if (staged := by_group.get(key.group_id)) is not None:
+                staged.pop((key.topic, key.partition), None)
 
     @staticmethod
     def _take_offset(

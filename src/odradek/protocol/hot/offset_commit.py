@@ -1,9 +1,10 @@
 """OffsetCommit: reads the request, writes the response."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias, final
 
 from odradek.protocol.hot.border import decoding
 from odradek.protocol.hot.parts import (
@@ -38,22 +39,76 @@ _ONE_TAIL: Final = Struct(">Bihxxx").pack
 _RESULT: Final = Struct(">ih").pack
 _RESULT_TAGS: Final = Struct(">ihx").pack
 
+# The end of a request about one partition without metadata: offset, leader epoch, the length of the
+# metadata and three counts of tags as one number.
+_USUAL_END: Final = Struct(">qiI").unpack_from
+_USUAL_END_BYTES: Final = 16
+_EMPTY_METADATA: Final = 1 << 24  # A length of 0; without metadata it is 0, too.
+# The beginnings of longer requests are not remembered: with 4,096 of these it is a megabyte.
+_MAX_KNOWN_BYTES: Final = 256
+
 # partition, offset, leader epoch or -1, metadata
 CommittedPartition = tuple[int, int, int, str | None]
+# Group id, generation id, member id, instance id, topic, partition.
+_UsualStart: TypeAlias = tuple[str, int, str, str | None, str, int]
 
 
-class OffsetCommitView(NamedTuple):
-    """An OffsetCommit request, any version."""
+@final
+class OffsetCommitView:
+    """An OffsetCommit request, any version. Replaced, never edited."""
 
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
-    # -1: the broker's setting.
-    retention_time_ms: int
-    # From 10 on the names are empty, and `topic_ids` has an id for each.
-    topics: list[tuple[str, list[CommittedPartition]]]
-    topic_ids: list[bytes] | None = None
+    __slots__ = (
+        "generation_id", "group_id", "group_instance_id", "member_id", "retention_time_ms",
+        "topic_ids", "topics",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        group_id: str,
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+        retention_time_ms: int,
+        topics: list[tuple[str, list[CommittedPartition]]],
+        topic_ids: list[bytes] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.generation_id = generation_id
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.retention_time_ms = retention_time_ms  # -1: the broker's setting.
+        # From 10 on the names are empty, and `topic_ids` has an id for each.
+        self.topics = topics
+        self.topic_ids = topic_ids
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OffsetCommitView) and self._fields() == other._fields()
+
+    def __repr__(self) -> str:
+        return f"OffsetCommitView{self._fields()!r}"
+
+    def with_topics(self, topics: list[tuple[str, list[CommittedPartition]]]) -> "OffsetCommitView":
+        """The same request for other topics."""
+        return OffsetCommitView(
+            self.group_id,
+            self.generation_id,
+            self.member_id,
+            self.group_instance_id,
+            self.retention_time_ms,
+            topics,
+            self.topic_ids,
+        )
+
+    def _fields(self) -> tuple[object, ...]:
+        return (
+            self.group_id,
+            self.generation_id,
+            self.member_id,
+            self.group_instance_id,
+            self.retention_time_ms,
+            self.topics,
+            self.topic_ids,
+        )
 
 
 def parse_offset_commit_request(view: memoryview, position: int, version: int) -> OffsetCommitView:
@@ -63,9 +118,17 @@ def parse_offset_commit_request(view: memoryview, position: int, version: int) -
         DecodeError: The bytes are no such request.
     """
     if 8 <= version <= 9:
-        usual = _parse_usual(view, position)
-        if usual is not None:
-            return usual
+        end = len(view) - _USUAL_END_BYTES
+        if position < end <= position + _MAX_KNOWN_BYTES:
+            offset, leader_epoch, rest = _USUAL_END(view, end)
+            if rest == _EMPTY_METADATA or not rest:
+                start = _parse_usual_start(view[position:end].tobytes())
+                if start is not None:
+                    group_id, generation_id, member_id, instance_id, name, partition = start
+                    row = (partition, offset, leader_epoch, "" if rest else None)
+                    return OffsetCommitView(
+                        group_id, generation_id, member_id, instance_id, -1, [(name, [row])]
+                    )
     return _parse_any(view, position, version)
 
 
@@ -130,12 +193,13 @@ def _parse_any(view: memoryview, position: int, version: int) -> OffsetCommitVie
     )
 
 
-def _parse_usual(view: memoryview, position: int) -> OffsetCommitView | None:
-    """A flexible request for one partition, with short strings and no tags; None for any other.
+# A member commits the same partitions again and again, as long as its generation lasts.
+@lru_cache(4_096)
+def _parse_usual_start(data: bytes) -> _UsualStart | None:
+    """A flexible request for one partition up to its number, with short strings; None for others.
 
     Lengths below 128 are one byte each: the length of a compact string is one less.
     """
-    data = view[position:].tobytes()
     try:
         size = data[0]
         (generation_id,) = _UNPACK_INT32(data, size)
@@ -149,29 +213,23 @@ def _parse_usual(view: memoryview, position: int) -> OffsetCommitView | None:
         name_size = data[at + 1]
         at += 1 + name_size
         partition_count = data[at]
-        partition, offset, leader_epoch = _PARTITION_EPOCH(data, at + 1)
-        at += 17
-        metadata_size = data[at]
-        at += metadata_size or 1
+        (partition,) = _UNPACK_INT32(data, at + 1)
         if (
-            (size | member_size | instance_size | name_size | metadata_size) >= 0x80
+            (size | member_size | instance_size | name_size) >= 0x80
             or not (size and member_size and name_size)
             or topic_count != 2
             or partition_count != 2
-            or at + 3 != len(data)
-            or data[at:] != b"\0\0\0"
+            or at + 5 != len(data)
         ):
             return None
         instance_at = topics_at - instance_size
-        name = data[topics_at + 2 : topics_at + 1 + name_size].decode()
-        metadata = data[at - metadata_size + 1 : at].decode() if metadata_size else None
-        return OffsetCommitView(
+        return (
             data[1:size].decode(),
             generation_id,
             data[member_at + 1 : member_at + member_size].decode(),
             data[instance_at + 1 : topics_at].decode() if instance_size else None,
-            -1,
-            [(name, [(partition, offset, leader_epoch, metadata)])],
+            data[topics_at + 2 : topics_at + 1 + name_size].decode(),
+            partition,
         )
     except (IndexError, struct_error, UnicodeDecodeError):
         return None

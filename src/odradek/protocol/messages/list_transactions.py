@@ -8,14 +8,16 @@ from odradek.protocol.schema import Message, array, wire
 __all__ = ["ListTransactionsRequest", "ListTransactionsResponse", "TransactionState"]
 
 
-class ListTransactionsRequest(Message, versions="0-1", flexible="0+"):
+class ListTransactionsRequest(Message, versions="0-2", flexible="0+"):
     """Filters; an empty one matches everything."""
 
     # 1: at least this old, -1 for any (KIP-994).
+    # 2: a regular expression for the id, empty or null for any (KIP-1152).
 
     state_filters: Sequence[str] = wire(array(STRING))
     producer_id_filters: Sequence[int] = wire(array(INT64))
     duration_filter: int = wire(INT64, "1+", default=-1)
+    transactional_id_pattern: str | None = wire(STRING, "2+", nullable="2+", default=None)
 
 
 class TransactionState(Message):
@@ -24,7 +26,7 @@ class TransactionState(Message):
     transaction_state: str = wire(STRING)
 
 
-class ListTransactionsResponse(Message, versions="0-1", flexible="0+"):
+class ListTransactionsResponse(Message, versions="0-2", flexible="0+"):
     """Transactions of this broker alone."""
 
     throttle_time_ms: int = wire(INT32)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from odradek.protocol.primitives import BOOL, INT16, INT32, INT64, STRING
+from odradek.protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING
 from odradek.protocol.schema import Message, array, wire
 
 __all__ = [
@@ -27,12 +27,14 @@ class WritableTxnMarker(Message):
     transaction_result: bool = wire(BOOL)
     topics: Sequence[WritableTxnMarkerTopic] = wire(array(WritableTxnMarkerTopic))
     coordinator_epoch: int = wire(INT32)
+    transaction_version: int = wire(INT8, "2+", default=0, ignorable=True)
 
 
-class WriteTxnMarkersRequest(Message, versions="0-1", flexible="1+"):
+class WriteTxnMarkersRequest(Message, versions="0-2", flexible="1+"):
     """Markers to append."""
 
     # 1: flexible.
+    # 2: the transaction.version of each transaction, which decides about its epoch.
 
     markers: Sequence[WritableTxnMarker] = wire(array(WritableTxnMarker))
 
@@ -54,7 +56,7 @@ class WritableTxnMarkerResult(Message):
     topics: Sequence[WritableTxnMarkerTopicResult] = wire(array(WritableTxnMarkerTopicResult))
 
 
-class WriteTxnMarkersResponse(Message, versions="0-1", flexible="1+"):
+class WriteTxnMarkersResponse(Message, versions="0-2", flexible="1+"):
     """An error per marker and partition."""
 
     # 1: flexible.

@@ -7,7 +7,8 @@ Duties towards `partition_states` and `session`, in this order, for ever:
    fetch, so the partition fetches from its log end with the epoch of its last record; an older
    leader is asked with OffsetForLeaderEpoch. A log that knows no epoch is cut at its high
    watermark;
-3. build a request; wait if there is nothing to fetch, until a partition is added or a delay ends;
+3. build a request, without the partitions that are held back (`replication.throttles`); wait if
+   there is nothing to fetch, until a partition is added or a delay ends;
 4. send it and wait. No answer: every partition is delayed, and the session begins anew;
 5. apply the answer, partition by partition; after each wait compare again what it was asked for.
 
@@ -60,6 +61,7 @@ from odradek.replication.following.reconciliation import decide_reset, decide_tr
 from odradek.replication.following.session import FollowerSession
 from odradek.replication.following.stats import FetcherStats
 from odradek.replication.partition import Partition
+from odradek.replication.throttles import ReplicationThrottle
 from odradek.storage.log.log import Log
 from odradek.storage.log.services import Steps
 from odradek.tasks import Tasks
@@ -88,6 +90,7 @@ class ReplicaFetcher:
         backoff_ms: replica.fetch.backoff.ms.
         stats: Of this fetcher.
         on_moved: Called with a partition whose high watermark moved.
+        throttle: Of all fetchers; None: nothing is held back.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class ReplicaFetcher:
         backoff_ms: int,
         stats: FetcherStats,
         on_moved: Callable[[TopicPartition], None],
+        throttle: ReplicationThrottle | None = None,
     ) -> None:
         self.name = name
         self.partitions = FollowedPartitions(failed)
@@ -116,6 +120,7 @@ class ReplicaFetcher:
         self._tasks = tasks
         self._backoff_ms = backoff_ms
         self._on_moved = on_moved
+        self._throttle = throttle
         self.is_stopped = False
         self._has_news = asyncio.Event()
 
@@ -164,6 +169,7 @@ class ReplicaFetcher:
         question = self.session.build(
             partitions,
             uses_topic_ids=partitions.uses_topic_ids and self._endpoint.knows_topic_ids,
+            is_held_back=self._held_back(),
         )
         if question is None:
             await self._wait()
@@ -173,6 +179,13 @@ class ReplicaFetcher:
         if self.is_stopped:
             return
         await self._take(question, answer)
+
+    def _held_back(self) -> Callable[[FollowedPartition], bool] | None:
+        """Tells whether a partition is to be left out of a request; None: none is."""
+        throttle = self._throttle
+        if throttle is None or not throttle.is_limited:
+            return None
+        return lambda one: throttle.holds_back(one.tp, is_in_sync=one.is_in_sync)
 
     async def _take(self, question: FetchQuestion, answer: FetchAnswer) -> None:
         if answer.error is not ErrorCode.NONE:
@@ -441,6 +454,8 @@ class ReplicaFetcher:
             leader_high_watermark=fetched.high_watermark,
         )
         self.stats.count_bytes(applied.appended_bytes, self._is_being_added(one.tp))
+        if self._throttle is not None:
+            self._throttle.count(one.tp, len(fetched.records))
         if fetched.records and not applied.appended_bytes:
             logger.warning(
                 "%s: %s: no batch of %d bytes was appended: they are of a later leader epoch than"

@@ -52,6 +52,7 @@ class FollowedPartition:
     """One partition as its fetcher sees it."""
 
     __slots__ = (
+        "began_in_sync",
         "delayed_until_ms",
         "error_count",
         "fetch_offset",
@@ -75,6 +76,7 @@ class FollowedPartition:
         last_fetched_epoch: int,
         log_start_offset: int,
         state: ReplicaState,
+        began_in_sync: bool = False,
     ) -> None:
         self.tp = tp
         self.topic_id = topic_id
@@ -83,6 +85,7 @@ class FollowedPartition:
         self.last_fetched_epoch = last_fetched_epoch  # Of the record before it; -1 without one.
         self.log_start_offset = log_start_offset  # Of the local log.
         self.state = state
+        self.began_in_sync = began_in_sync  # Whether its role put it into the ISR.
         self.lag: int | None = None  # Records behind the leader's high watermark; None: not known.
         self.delayed_until_ms: int | None = None  # Monotonic.
         self.error_count = 0  # Delays since the last answer that counted.
@@ -106,8 +109,12 @@ class FollowedPartition:
 
     @property
     def is_in_sync(self) -> bool:
-        """Whether it has all committed records; used for throttling only."""
-        return self.lag is not None and self.lag <= 0
+        """Whether it has all committed records; used for throttling only.
+
+        Until the leader has told its high watermark, the role tells: a throttle that is exceeded
+        would otherwise take a replica out of the ISR with each new leader epoch.
+        """
+        return self.began_in_sync if self.lag is None else self.lag <= 0
 
 
 class FollowedPartitions:

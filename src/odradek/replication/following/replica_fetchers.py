@@ -30,6 +30,7 @@ from odradek.replication.following.partition_states import FollowedPartition, Re
 from odradek.replication.following.stats import FetcherStats, register_fetcher_gauges
 from odradek.replication.partition import Partition
 from odradek.replication.stats import ReplicationStats
+from odradek.replication.throttles import ReplicationThrottle
 from odradek.storage.log.services import BackgroundTasks
 from odradek.tasks import Tasks
 
@@ -72,6 +73,7 @@ class ReplicaFetchers:
         clock: For delays.
         stats: Of the broker's replicas.
         on_moved: Called with a partition whose high watermark moved.
+        throttle: Of what is fetched; None: nothing is held back.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class ReplicaFetchers:
         clock: Clock,
         stats: ReplicationStats,
         on_moved: Callable[[TopicPartition], None],
+        throttle: ReplicationThrottle | None = None,
     ) -> None:
         self._config = config
         self._find = find
@@ -95,6 +98,7 @@ class ReplicaFetchers:
         self._clock = clock
         self._stats = stats
         self._on_moved = on_moved
+        self._throttle = throttle
         self._work = LocalWork(storage_tasks)
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         # Partitions whose leader was not alive when they should have been followed.
@@ -130,6 +134,10 @@ class ReplicaFetchers:
             if tp in fetcher.partitions:
                 return fetcher
         return None
+
+    def is_at_work(self, tp: TopicPartition) -> bool:
+        """Whether work on the log of a partition is under way."""
+        return tp in self._work
 
     # Role changes
 
@@ -221,6 +229,7 @@ class ReplicaFetchers:
             backoff_ms=self._config.backoff_ms,
             stats=FetcherStats(self._stats, client_id=name, broker=str(leader_id)),
             on_moved=self._on_moved,
+            throttle=self._throttle,
         )
         self._fetchers[key] = fetcher
         self._tasks.spawn(fetcher.run())
@@ -260,4 +269,5 @@ def _state_of(partition: Partition) -> FollowedPartition:
         last_fetched_epoch=latest_epoch(log),
         log_start_offset=log.log_start_offset,
         state=ReplicaState.TRUNCATING,
+        began_in_sync=partition.began_in_sync,
     )

@@ -1,7 +1,8 @@
 """A follower's side of a fetch session (KIP-227). Pure.
 
 The leader remembers the partitions of a session: a request names those that changed, an answer
-those with news. Building a request costs what changed, not what is followed (05:R30).
+those with news. Building a request costs what changed, not what is followed (05:R30). A partition
+that is held back (`replication.throttles`) leaves the session until its bytes may travel again.
 
 | the leader answered              | the next request                                     |
 |----------------------------------|------------------------------------------------------|
@@ -14,6 +15,7 @@ those with news. Building a request costs what changed, not what is followed (05
 Duties of the caller: `build`, send, then exactly one of `accept` and `fail`; one request at a time.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from odradek.errors import ErrorCode
@@ -43,6 +45,8 @@ class FollowerSession:
         # What the leader has, or will have once it answers.
         self._known: dict[TopicPartition, WantedPartition] = {}
         self._by_key: dict[PartitionKey, TopicPartition] = {}
+        # Partitions that the last request left out, and that are looked at again by the next one.
+        self._held_back: dict[TopicPartition, None] = {}
 
     @property
     def session_id(self) -> int:
@@ -54,20 +58,36 @@ class FollowerSession:
         return None if tp is None else (tp, self._known[tp])
 
     def build(
-        self, partitions: FollowedPartitions, *, uses_topic_ids: bool
+        self,
+        partitions: FollowedPartitions,
+        *,
+        uses_topic_ids: bool,
+        is_held_back: Callable[[FollowedPartition], bool] | None = None,
     ) -> FetchQuestion | None:
-        """The next request; None if there is no partition to fetch."""
+        """The next request; None if there is no partition to fetch.
+
+        Args:
+            partitions: All that are followed.
+            uses_topic_ids: Whether the request names topics by their ids.
+            is_held_back: Whether no records of a partition may be fetched now; None: of none.
+        """
         if uses_topic_ids != self._uses_topic_ids:
             self._epoch = _INITIAL  # A session has one kind of names only.
             self._uses_topic_ids = uses_topic_ids
         if self._id == _NO_SESSION or self._epoch == _INITIAL:
-            return self._build_full(partitions)
+            return self._build_full(partitions, is_held_back)
         wanted: list[WantedPartition] = []
         forgotten: list[PartitionKey] = []
-        for tp in partitions.take_changed():
+        held_before, self._held_back = self._held_back, {}
+        for tp in {**dict.fromkeys(partitions.take_changed()), **held_before}:
             one = partitions.get(tp)
             before = self._known.get(tp)
-            now = self._wish(one) if one is not None and one.is_ready_for_fetch else None
+            now = None
+            if one is not None and one.is_ready_for_fetch:
+                if is_held_back is not None and is_held_back(one):
+                    self._held_back[tp] = None
+                else:
+                    now = self._wish(one)
             if before is not None and (now is None or now.key != before.key):
                 forgotten.append(before.key)
                 self._forget(tp, before.key)
@@ -78,12 +98,20 @@ class FollowerSession:
             return None
         return FetchQuestion(self._id, self._epoch, wanted, forgotten, uses_topic_ids)
 
-    def _build_full(self, partitions: FollowedPartitions) -> FetchQuestion | None:
+    def _build_full(
+        self,
+        partitions: FollowedPartitions,
+        is_held_back: Callable[[FollowedPartition], bool] | None,
+    ) -> FetchQuestion | None:
         partitions.take_changed()
         self._known.clear()
         self._by_key.clear()
+        self._held_back.clear()
         for one in partitions.ready():
-            self._remember(one.tp, self._wish(one))
+            if is_held_back is not None and is_held_back(one):
+                self._held_back[one.tp] = None
+            else:
+                self._remember(one.tp, self._wish(one))
         if not self._known:
             return None
         return FetchQuestion(

@@ -22,7 +22,7 @@ _OF_SPARK: Final = frozenset({"path", "paths", "checkpointlocation", "queryname"
 
 _NO_TRANSACTIONS: Final = (
     "the sink writes at least once, a task or batch that is tried again writes its rows again; "
-    "exactly once needs transactions, which this version lacks"
+    "exactly once needs one transaction for each batch, which this sink lacks"
 )
 _EXACTLY_ONCE: Final = frozenset({"exactlyonce", "exactly_once"})
 _REJECTED: Final = {

@@ -165,7 +165,7 @@ class LogCleaner:
         Raises:
             StorageError: The disk failed; the truncation must not happen.
         """
-        self._cancel(log)
+        self.cancel(log)
         self.first_dirty.lower(log, offset)
 
     def before_removal(self, log: Log, segments: Sequence[LogSegment]) -> None:
@@ -184,7 +184,7 @@ class LogCleaner:
 
         The caller removes its entry of `first_dirty`.
         """
-        self._cancel(log)
+        self.cancel(log)
         self.uncleanable.pop(log.topic_partition, None)
         self._short_of_room.discard(log.topic_partition)
 
@@ -194,7 +194,8 @@ class LogCleaner:
             if running.log.log_directory is directory:
                 running.cleaning.cancelled.set()
 
-    def _cancel(self, log: Log) -> None:
+    def cancel(self, log: Log) -> None:
+        """Cancels a pass over a log, which may be the next one again."""
         running = self._running.get(log.topic_partition)
         if running is not None and running.log is log:
             running.cleaning.cancelled.set()

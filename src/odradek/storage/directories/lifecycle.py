@@ -4,7 +4,8 @@ Start:
 
 1. `take_directories` creates missing directories and locks all. A directory whose disk refuses is
    offline from the start; one that another broker has locked ends the start before any change.
-2. `find_partitions` lists them. One partition in two directories ends the start here, too.
+2. `find_partitions` lists them. One partition in two directories ends the start here, too, unless
+   one of them was about to replace the other (`copies`).
 3. `load_logs` removes the clean-stop marker, durably, **before** the first log is opened: a crash
    while loading must not leave a marker for half-loaded logs (KAFKA-10471).
 
@@ -26,6 +27,7 @@ from odradek.clock import Clock
 from odradek.errors import ConfigError, StorageError
 from odradek.files import Disk, make_directories
 from odradek.model import TopicPartition
+from odradek.storage.directories.copies import is_replacement
 from odradek.storage.directories.log_directory import LogDirectory, is_out_of_descriptors
 from odradek.storage.directories.partition_directories import (
     PartitionDirectory,
@@ -123,12 +125,11 @@ def find_partitions(
             with _starting(directory):
                 contents[directory] = _list(directory.path)
     _check_any_online(directories)
-    for kind in (PartitionKind.LIVE, PartitionKind.FUTURE):
-        homes: dict[TopicPartition, str] = {}
-        for directory, partitions in contents.items():
-            for partition in partitions:
-                if partition.kind is kind:
-                    _check_single(homes, partition, directory)
+    homes: dict[TopicPartition, str] = {}
+    for directory, partitions in contents.items():
+        for partition in partitions:
+            if partition.kind is PartitionKind.LIVE:
+                _check_single(homes, partition, directory)
     return contents
 
 
@@ -137,7 +138,7 @@ def _check_single(
 ) -> None:
     path = os.path.join(directory.path, partition.name)
     other = homes.setdefault(partition.topic_partition, path)
-    if other != path:
+    if other != path and not any(map(is_replacement, (other, path))):
         raise ConfigError(
             "log.dirs",
             directory.path,
@@ -254,19 +255,16 @@ def _load(
     progress: _LoadProgress,
 ) -> Log:
     topic_partition = partition.topic_partition
-    # The checkpoints contain live logs only. A future log has none: after an unclean stop it is
-    # scanned from its start.
-    is_live = partition.kind is PartitionKind.LIVE
     log = load_log(
         os.path.join(directory.path, partition.name),
         topic_partition,
         config=config_for(topic_partition.topic),
         log_directory=directory,
         services=services,
-        recovery_point=checkpoints.recovery_points.get(topic_partition, 0) if is_live else 0,
-        log_start_offset=checkpoints.log_starts.get(topic_partition, 0) if is_live else 0,
+        recovery_point=checkpoints.recovery_points.get(topic_partition, 0),
+        log_start_offset=checkpoints.log_starts.get(topic_partition, 0),
         had_clean_shutdown=directory.had_clean_shutdown,
-        closed=directory.closed_logs.get(topic_partition) if is_live else None,
+        closed=directory.closed_logs.get(topic_partition),
     )
     progress.add_one()
     return log
@@ -293,6 +291,8 @@ def _collect(directory: LogDirectory, futures: Mapping[str, Future[Log]]) -> Bas
 
 def _end_load(directory: LogDirectory, checkpoints: _Checkpoints) -> None:
     directory.is_loaded = True
+    with _starting(directory):
+        directory.forget_failure()
     logger.info("%s: opened %d logs", directory.path, len(directory.logs))
     # Recovery may have cut a log below its recovery point, and a partition may have been removed: a
     # log that grows past an outdated entry would not be recovered after the next crash.

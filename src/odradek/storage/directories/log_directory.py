@@ -7,10 +7,13 @@
 | `recovery-point-offset-checkpoint` | first offset of each log that is not known to be on disk |
 | `log-start-offset-checkpoint`      | first visible offset, where above the first segment      |
 | `closed-logs`                      | each log as a clean stop left it (`closed_logs`)         |
+| `.failed`                          | present: the disk refused, and may lack unsynced bytes   |
 
 Failure is final: the first I/O error takes the directory offline, and from that moment no append
 to any of its logs succeeds. Nothing is retried, because a failed sync may have dropped the pages
-that a second sync would report as written.
+that a second sync would report as written. The process that fails leaves `.failed`, which is not
+synced: it need not outlive the page cache. The next start, if the machine did not crash, reads
+bytes from there that the disk may not have, so it writes them anew (`storage.recovery.rewriting`).
 """
 
 import errno
@@ -23,7 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.errors import CorruptCheckpointError, LogDirLockedError, StorageError
-from odradek.files import Disk, read_whole, write_atomically
+from odradek.files import Disk, read_whole, remove_files, write_atomically
 from odradek.model import TopicPartition
 from odradek.storage.directories.checkpoints import OffsetCheckpointFile
 from odradek.storage.directories.closed_logs import (
@@ -39,12 +42,19 @@ from odradek.storage.log.services import BackgroundTasks
 if TYPE_CHECKING:
     from odradek.storage.log.log import Log
 
-__all__ = ["CLEAN_SHUTDOWN_FILE", "LOCK_FILE", "LogDirectory", "is_out_of_descriptors"]
+__all__ = [
+    "CLEAN_SHUTDOWN_FILE",
+    "FAILED_FILE",
+    "LOCK_FILE",
+    "LogDirectory",
+    "is_out_of_descriptors",
+]
 
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+FAILED_FILE = ".failed"
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
 
@@ -74,6 +84,8 @@ class LogDirectory:
         self.had_clean_shutdown = False
         # The logs as it left them, if it recorded that; read likewise.
         self.closed_logs: dict[TopicPartition, ClosedLog] = {}
+        # Whether the disk may lack unsynced bytes that reads still show; until all logs are open.
+        self.has_doubtful_bytes = False
         # Whether `logs` has every partition found here. Before that neither checkpoints nor the
         # marker may be written: they are about all partitions.
         self.is_loaded = False
@@ -131,16 +143,27 @@ class LogDirectory:
         """Reads and removes the marker, durably, before any log is opened."""
         path = self._file(CLEAN_SHUTDOWN_FILE)
         self.had_clean_shutdown = os.path.exists(path)
+        self.has_doubtful_bytes = os.path.exists(self._file(FAILED_FILE))
         if self.had_clean_shutdown:
             self.closed_logs = self._read_closed_logs(read_whole(self.disk, path))
             self.disk.unlink(path)
             self.disk.fsync_dir(self.path)
 
+    def forget_failure(self) -> None:
+        """Removes the mark of an earlier failure, when every log has been opened.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        if self.has_doubtful_bytes:
+            remove_files(self.disk, [self._file(FAILED_FILE)])
+            self.has_doubtful_bytes = False
+
     def write_clean_shutdown_marker(self, broker_epoch: int = -1) -> None:
         """Writes the marker: every log here was closed cleanly; and the record that it names."""
         fields: dict[str, object] = {"version": 0, "brokerEpoch": broker_epoch}
-        if live := self.live_logs():
-            closed = encode_closed_logs(describe_closed_logs(live, self.log_starts()))
+        if logs := self.lasting_logs():
+            closed = encode_closed_logs(describe_closed_logs(logs, self.log_starts()))
             write_atomically(self.disk, self._file(CLOSED_LOGS_FILE), closed)
             fields[_CLOSED_LOGS_FIELD] = checksum_of_closed_logs(closed)
         content = json.dumps(fields, separators=(",", ":"))
@@ -198,15 +221,27 @@ class LogDirectory:
         """Logs of live partitions, neither deleted nor future ones."""
         return [log for log in self.logs.values() if log.is_live]
 
+    def lasting_logs(self) -> list["Log"]:
+        """Logs of live and future partitions, not of deleted ones: those with checkpoints.
+
+        A future log is in another directory than the one that it is to replace. Should both be
+        here, the entries are those of the live one.
+        """
+        return [
+            log
+            for log in self.logs.values()
+            if log.is_live or (log.is_future and str(log.topic_partition) not in self.logs)
+        ]
+
     def recovery_points(self) -> dict[TopicPartition, int]:
         """The recovery points as of now."""
-        return {log.topic_partition: log.recovery_point for log in self.live_logs()}
+        return {log.topic_partition: log.recovery_point for log in self.lasting_logs()}
 
     def log_starts(self) -> dict[TopicPartition, int]:
         """The log starts as of now, where they lie above their first segment."""
         return {
             log.topic_partition: log.log_start_offset
-            for log in self.live_logs()
+            for log in self.lasting_logs()
             if log.has_log_start_above_first_segment
         }
 
@@ -257,10 +292,26 @@ class LogDirectory:
         """A context whose I/O errors take this directory offline."""
         return _Guard(self, what)
 
+    def leave_failure_mark(self) -> None:
+        """Tells the next start that the disk has refused; on any thread, and without a sync."""
+        try:
+            self.disk.close(self.disk.open(self._file(FAILED_FILE), os.O_WRONLY | os.O_CREAT))
+        except OSError as error:
+            logger.warning(
+                "%s: cannot leave %s: %s; restart the machine rather than the broker, so that reads"
+                " show what the disk has",
+                self.path, FAILED_FILE, error,
+            )  # fmt: skip
+
     def fail(self, what: str, error: OSError) -> StorageError:
         """Takes the directory offline at once; returns the error to raise."""
         reason = f"{what} failed in {self.path}: {error}"
         if self.offline_reason is None:
+            # A full disk refuses bytes before it takes them; a sync leaves the mark by itself. With
+            # the mark the next start would need as much room again.
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if self._lock_fd >= 0 and not is_full:  # Another broker may own the directory.
+                self.leave_failure_mark()
             self.offline_reason = reason
             for log in self.logs.values():
                 log.mark_offline(reason)

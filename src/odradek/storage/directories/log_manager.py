@@ -29,6 +29,8 @@ from typing import Final
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
 from odradek.storage.cleaning.cleaner import LogCleaner
+from odradek.storage.directories.copies import settle_copies
+from odradek.storage.directories.future_logs import FutureLogs
 from odradek.storage.directories.lifecycle import (
     close_directory,
     find_partitions,
@@ -98,7 +100,6 @@ class LogManager:
         self._on_directory_failed = on_directory_failed
         self._on_all_directories_failed = on_all_directories_failed
         self._logs: dict[TopicPartition, Log] = {}
-        self._future_logs: dict[TopicPartition, Log] = {}
         # Partitions whose directory failed since the start, with that directory.
         self._lost: dict[TopicPartition, LogDirectory] = {}
         # Directories of logs that are being created; they count when the next one is placed.
@@ -107,8 +108,11 @@ class LogManager:
         self.cleaner = LogCleaner(
             services=services,
             config=self._config.cleaner,
-            logs=self._logs.values,
+            logs=lambda: [log for tp, log in self._logs.items() if tp not in self.futures.logs],
             tasks=cleaner_tasks,
+        )
+        self.futures = FutureLogs(
+            services, live=self._logs, add=self._add, removal=self._removal, cleaner=self.cleaner
         )
         self._is_stopped = False
 
@@ -149,6 +153,7 @@ class LogManager:
             services=self._services,
             threads_per_directory=self._config.recovery_threads_per_data_dir,
         )
+        settle_copies(self._contents, self.directories, self._services)
 
     def take_into_service(self) -> None:
         """Makes the logs that `load` has opened available."""
@@ -166,7 +171,7 @@ class LogManager:
                 if kind is PartitionKind.LIVE:
                     self._add(directory.logs[name])
                 elif kind is PartitionKind.FUTURE:
-                    self._future_logs[topic_partition] = directory.logs[name]
+                    self.futures.logs[topic_partition] = directory.logs[name]
                 elif kind is PartitionKind.DELETED:
                     delay_ms = self._config_for(topic_partition.topic).file_delete_delay_ms
                     self._removal.remove_later(directory, path, delay_ms)
@@ -228,7 +233,7 @@ class LogManager:
                     broker_epoch=broker_epoch,
                 )
         self._logs.clear()
-        self._future_logs.clear()
+        self.futures.logs.clear()
 
     # Failing
 
@@ -238,7 +243,7 @@ class LogManager:
         return [directory for directory in self.directories if directory.is_online]
 
     def _handle_failure(self, directory: LogDirectory) -> None:
-        for logs in (self._logs, self._future_logs):
+        for logs in (self._logs, self.futures.logs):
             gone = [tp for tp, log in logs.items() if log.log_directory is directory]
             for topic_partition in gone:
                 del logs[topic_partition]
@@ -255,9 +260,20 @@ class LogManager:
 
     def _add(self, log: Log) -> None:
         """Makes a live log available."""
-        log.before_truncation = self.cleaner.before_truncation
+        log.before_truncation = self._before_truncation
         log.before_removal = self.cleaner.before_removal
         self._logs[log.topic_partition] = log
+
+    def _before_truncation(self, log: Log, offset: int) -> None:
+        self.cleaner.before_truncation(log, offset)
+        self.futures.note_cut(log, offset)
+
+    def find_directory(self, path: str) -> LogDirectory | None:
+        """The data directory of a path, written as in `log.dirs` or as the system resolves it."""
+        for configured, directory in zip(self._paths, self.directories, strict=True):
+            if path in (directory.path, os.path.abspath(configured)):
+                return directory
+        return None
 
     def get_log(self, topic_partition: TopicPartition) -> Log | None:
         """The log of a partition; None if there is none here.
@@ -274,11 +290,11 @@ class LogManager:
 
     def get_future_log(self, topic_partition: TopicPartition) -> Log | None:
         """The future log of a partition: the copy that is to replace its log."""
-        return self._future_logs.get(topic_partition)
+        return self.futures.logs.get(topic_partition)
 
     def all_logs(self) -> list[Log]:
         """The live and the future logs at this moment."""
-        return [*self._logs.values(), *self._future_logs.values()]
+        return [*self._logs.values(), *self.futures.logs.values()]
 
     def get_or_create_log(
         self,
@@ -299,7 +315,7 @@ class LogManager:
         is_new: bool = False,
         topic_id: uuid.UUID | None = None,
     ) -> Steps[Log]:
-        """Creates the log of a partition in the live directory with the fewest partitions.
+        """Creates the log of a partition: where it is wished, or else where the fewest are.
 
         Args:
             topic_partition: The partition of the log.
@@ -318,7 +334,8 @@ class LogManager:
         if not is_new:
             self.get_log(topic_partition)
             self._check_all_online(topic_partition)
-        directory = self._emptiest_directory(topic_partition)
+        wished = self.futures.take_wish(topic_partition)
+        directory = wished or self._emptiest_directory(topic_partition)
         name = str(topic_partition)
         path = os.path.join(directory.path, name)
         log_config = config or self._config_for(topic_partition.topic)
@@ -453,7 +470,8 @@ class LogManager:
         """Takes partitions of one directory out of service; removes files after the delay.
 
         They are out of service when the first step begins. After the last step partitions of the
-        same names can be created, and the old ones do not reappear after a crash.
+        same names can be created, and the old ones do not reappear after a crash. Their future logs
+        are deleted before: without a live one, the next start would make a future one live.
 
         Raises:
             StorageError: The directory failed. Those partitions that were not put aside yet exist
@@ -473,6 +491,7 @@ class LogManager:
                 checkpoint()
 
         try:
+            yield from self.futures.drop_steps(log.topic_partition for log in logs)
             yield from self._removal.put_aside_steps(logs, kind)
             checkpoints = [
                 directory.prepare_recovery_points(),

@@ -183,18 +183,20 @@ class PartitionRemoval:
             log.retire("the partition is gone")
         for start in range(0, len(logs), _LOGS_PER_TURN):
             portion = logs[start : start + _LOGS_PER_TURN]
-            names = {log: self._unused_name(log, kind) for log in portion}
+            paths = {log: self.unused_path(directory, log.topic_partition, kind) for log in portion}
+            names = {log: os.path.basename(path) for log, path in paths.items()}
             yield partial(_rename, disk, directory.path, {log.name: names[log] for log in portion})
             _check_online(directory)
             for log, name in names.items():
                 directory.logs[name] = directory.logs.pop(log.name)
                 log.follow_directory(os.path.join(directory.path, name))
                 logger.info("%s: renamed to %s", log.topic_partition, log.directory)
-                self._forget_later(log, kind)
+                self.forget_later(log, kind)
         yield partial(disk.fsync_dir, directory.path)
         _check_online(directory)
 
-    def _forget_later(self, log: Log, kind: PartitionKind) -> None:
+    def forget_later(self, log: Log, kind: PartitionKind) -> None:
+        """Closes a log that was put aside, and removes it if it is deleted, after the delay."""
         directory, name = log.log_directory, log.name
 
         def forget() -> None:
@@ -205,12 +207,18 @@ class PartitionRemoval:
 
         self._services.tasks.call_later(log.config.file_delete_delay_ms, forget)
 
-    def _unused_name(self, log: Log, kind: PartitionKind) -> str:
-        random, directory = self._services.random, log.log_directory
-        name = staged_name(log.topic_partition, kind, random.getrandbits(128))
-        while os.path.exists(os.path.join(directory.path, name)):
-            name = staged_name(log.topic_partition, kind, random.getrandbits(128))
-        return name
+    def unused_path(self, directory: LogDirectory, tp: TopicPartition, kind: PartitionKind) -> str:
+        """A path of that kind for a partition, which no file has.
+
+        Raises:
+            ValueError: As `staged_name`.
+        """
+        random = self._services.random
+        while True:
+            name = staged_name(tp, kind, random.getrandbits(128))
+            path = os.path.join(directory.path, name)
+            if not os.path.exists(path):
+                return path
 
     def remove_later(self, directory: LogDirectory, path: str, delay_ms: int) -> None:
         """Removes a directory that an earlier process has renamed."""

@@ -131,6 +131,7 @@ class Flusher:
         """The syncs of a flush, as work that uses nothing but descriptors of its own."""
         disk, directory = self._log.services.disk, self._log.directory
         clock = self._log.services.clock
+        leave_failure_mark = self._log.log_directory.leave_failure_mark
         names, has_new_names = self._files_below(flush.upto)
         descriptors: list[int] = []
         try:
@@ -152,6 +153,10 @@ class Flusher:
             try:
                 for fd in descriptors:
                     disk.fsync(fd)
+            except OSError:
+                # Here, because the process may die before its loop hears of the failure.
+                leave_failure_mark()
+                raise
             finally:
                 for fd in descriptors:
                     disk.close(fd)

@@ -77,9 +77,12 @@ class Log:
         "before_removal",
         "before_truncation",
         "flusher",
+        "is_future",
+        "is_live",
         "is_truncating",
         "leader_epochs",
         "log_directory",
+        "name",
         "on_append_rejected",
         "pending_swap",
         "producer_state",
@@ -114,7 +117,13 @@ class Log:
         self.producer_state = producer_state
         self.witnesses = witnesses
         self._config = config
+        # Written out: checkpoints ask all logs of a directory in one turn of the loop.
         self._directory = directory
+        self.name = os.path.basename(directory)  # Name of the partition directory.
+        # Whether the directory has the plain name of its partition.
+        self.is_live = self.name == str(topic_partition)
+        # Whether it has the name of a copy that is to replace the live one.
+        self.is_future = self.name.endswith(paths.FUTURE_DIR_SUFFIX)
         self._offline_reason: str | None = None
         # Called with the size of a set that was refused as too large, for the rejected-bytes meter.
         self.on_append_rejected: Callable[[int], None] | None = None
@@ -147,16 +156,6 @@ class Log:
     def directory(self) -> str:
         """The partition directory."""
         return self._directory
-
-    @property
-    def name(self) -> str:
-        """Name of the partition directory."""
-        return os.path.basename(self._directory)
-
-    @property
-    def is_live(self) -> bool:
-        """Whether the directory has the plain name of its partition."""
-        return self.name == str(self.topic_partition)
 
     @property
     def config(self) -> LogConfig:
@@ -537,6 +536,9 @@ class Log:
     def follow_directory(self, target: str) -> None:
         """Uses the new path of a renamed partition directory, e.g. of a topic being deleted."""
         self._directory = target
+        self.name = name = os.path.basename(target)
+        self.is_live = name == str(self.topic_partition)
+        self.is_future = name.endswith(paths.FUTURE_DIR_SUFFIX)
         for segment in self.segments:
             segment.update_directory(target)
         self.producer_state.directory = target

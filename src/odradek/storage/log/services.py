@@ -64,6 +64,8 @@ class LogServices:
     # Makes the pools that logs are loaded and closed on.
     threads: Threads = ThreadPoolExecutor
     producer_id_expiration_ms: int = 86_400_000
+    # Whether a transaction's first batch in a partition needs its coordinator's confirmation.
+    requires_verification: bool = False
     # Called with the duration of each flush in ms; on closing a log possibly on another thread.
     on_flushed: Callable[[float], None] | None = None
     # Called for each damaged place that is found in a log, possibly on another thread.

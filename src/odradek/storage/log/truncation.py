@@ -17,7 +17,8 @@ The order makes it safe:
 Every sync is a step (`services.Steps`), and so is the reading of producers: a broker that follows a
 leader truncates while its loop serves other partitions. Until the last step the log is marked
 (`Log.is_truncating`): periodic work and compaction leave it alone, and its owner neither appends to
-it nor reads from it.
+it nor reads from it. A log may be put aside between two steps, with its directory renamed; the
+truncation ends then, and the data directory serves on.
 """
 
 import os
@@ -96,6 +97,7 @@ def _forget_epochs_without_records(log: "Log") -> Steps[None]:
         try:
             yield log.leader_epochs.flush
         except OSError as error:
+            log.check_usable()  # Put aside meanwhile: its files have other names.
             raise log.fail("truncate", error) from error
 
 
@@ -118,6 +120,7 @@ def _truncate(log: "Log", offset: int) -> Steps[None]:
         yield log.leader_epochs.flush
         yield log.rebuild_producer_state
     except OSError as error:
+        log.check_usable()  # Put aside meanwhile: its files have other names.
         raise log.fail_halfway("truncate", error) from error
     if is_start_lowered:
         yield from _checkpoint_lowered_start(log)
@@ -137,6 +140,7 @@ def _restart(log: "Log", offset: int) -> Steps[None]:
         log.producer_state.truncate_fully_and_start_at(offset)
         log.watermarks.restart_at(offset)
     except OSError as error:
+        log.check_usable()  # Put aside meanwhile: its files have other names.
         raise log.fail_halfway("truncate", error) from error
     if is_start_lowered:
         yield from _checkpoint_lowered_start(log)

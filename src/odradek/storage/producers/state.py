@@ -6,15 +6,19 @@ batches:
 | # | batch of a producer that has an entry                     | answer                         |
 |---|-----------------------------------------------------------|--------------------------------|
 | 1 | same epoch, same first and last sequence as a cached one  | that batch: it is a duplicate  |
-| 2 | lower epoch                                               | 47 INVALID_PRODUCER_EPOCH      |
-| 3 | entry without an epoch                                    | any sequence is accepted       |
-|   | higher epoch, first sequence not 0                        | 45 OUT_OF_ORDER_SEQUENCE_NUMBER|
+| 2 | transactional, none is open in its epoch, and its         | 48 INVALID_TXN_STATE           |
+|   | coordinator has not verified one (`verifications`)        |                                |
+|   | verified, but an earlier batch waits for it, too          | 45 OUT_OF_ORDER_SEQUENCE_NUMBER|
+| 3 | lower epoch                                               | 47 INVALID_PRODUCER_EPOCH      |
+| 4 | entry without an epoch                                    | any sequence is accepted       |
+|   | higher epoch, first sequence not 0                        | 45                             |
 |   | same epoch, first sequence does not follow the last one   | 45                             |
-| 4 | a transaction is open, the batch is not transactional     | 48 INVALID_TXN_STATE           |
+| 5 | a transaction is open, the batch is not transactional     | 48 INVALID_TXN_STATE           |
 
 A producer without an entry may continue with any sequence: its state may have expired or been lost
-with deleted records, which is not its fault (KIP-360). Sequences are checked for clients only, the
-epoch also for coordinators; a follower accepts every batch that its leader has accepted.
+with deleted records, which is not its fault (KIP-360); row 2 is the exception. Sequences are
+checked for clients only, the epoch also for coordinators; a follower accepts every batch that its
+leader has accepted.
 
 **Applying** (`apply_append`) follows the batch that is in the segment, checked or not, so that
 replaying the log gives the state that appending to it gave. `map_end_offset` says up to where.
@@ -22,14 +26,15 @@ replaying the log gives the state that appending to it gave. `map_end_offset` sa
 **Snapshots** shorten the replay. Log start moves past a producer's last batch without an effect on
 its entry: the producer is alive, and without it its duplicates would be written (KAFKA-7190).
 
-Other modules check whether a client's batch is well-formed and may be transactional, verify a
-transaction with its coordinator before its first batch here, read markers, write the transaction
+Other modules check whether a client's batch is well-formed and may be transactional, ask the
+coordinator of a transaction before its first batch here, read markers, write the transaction
 index, and replay batches after `truncate_and_reload`. There is no lock: only the thread that owns
 the log calls, except for `sync_snapshot` and the deletion of renamed snapshots.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from odradek.errors import ApiError, CorruptSnapshotError, ErrorCode
 from odradek.files import Disk
@@ -48,10 +53,20 @@ from odradek.storage.producers.unstable_transactions import (
     CompletedTransaction,
     UnstableTransactions,
 )
+from odradek.storage.producers.verifications import Verifications, is_first_of_transaction
 
-__all__ = ["CachedBatch", "CompletedTransaction", "ProducerEntry", "ProducerStateManager"]
+__all__ = [
+    "FIRST_VERSION_WITH_EPOCHS",
+    "CachedBatch",
+    "CompletedTransaction",
+    "ProducerEntry",
+    "ProducerStateManager",
+]
 
 logger = logging.getLogger(__name__)
+
+# The transaction.version from which on each transaction has an epoch of its own.
+FIRST_VERSION_WITH_EPOCHS: Final = 2
 
 
 class ProducerStateManager:
@@ -62,6 +77,8 @@ class ProducerStateManager:
         directory: The partition directory, where snapshots are; it need not exist yet.
         disk: Where the files live.
         expiration_ms: How long a producer is kept after its newest batch or marker.
+        requires_verification: Whether the first batch of a transaction is refused unless its
+            coordinator has verified it.
 
     Attributes:
         producers: Producer id -> entry. Read by others, changed here.
@@ -77,16 +94,26 @@ class ProducerStateManager:
         "last_snapshot_offset",
         "map_end_offset",
         "producers",
+        "requires_verification",
         "topic_partition",
+        "verifications",
     )
 
     def __init__(
-        self, topic_partition: TopicPartition, directory: str, *, disk: Disk, expiration_ms: int
+        self,
+        topic_partition: TopicPartition,
+        directory: str,
+        *,
+        disk: Disk,
+        expiration_ms: int,
+        requires_verification: bool = False,
     ) -> None:
         self.topic_partition = topic_partition
         # Replaced when the directory of the log is renamed.
         self.directory = directory
         self.expiration_ms = expiration_ms
+        self.requires_verification = requires_verification
+        self.verifications = Verifications()
         self.producers: dict[int, ProducerEntry] = {}
         self.map_end_offset = 0
         self.last_snapshot_offset = 0
@@ -110,6 +137,8 @@ class ProducerStateManager:
             ApiError: 45, 47 or 48, by the table above.
         """
         entry = self.producers.get(header.producer_id)
+        if header.attributes & TRANSACTIONAL_MASK and self.requires_verification:
+            self.verifications.check(self.topic_partition, header, entry, origin)
         if entry is None:
             return None
         if origin is AppendOrigin.CLIENT:
@@ -140,13 +169,29 @@ class ProducerStateManager:
             )
         return None
 
+    def needs_verification(self, header: BatchHeader, *, adds: bool = False) -> bool:
+        """Whether a transactional batch may be appended only after its coordinator was asked.
+
+        A group's batch is given without a sequence. `adds`: the coordinator learns of the partition
+        by the question alone, and is asked even where nothing is verified.
+        """
+        entry = self.producers.get(header.producer_id)
+        return (adds or self.requires_verification) and is_first_of_transaction(
+            header, entry, is_sequenced=header.base_sequence >= 0
+        )
+
     def check_marker(
         self,
         header: BatchHeader,
         marker: EndTransactionMarker,
         origin: AppendOrigin = AppendOrigin.COORDINATOR,
+        transaction_version: int = 0,
     ) -> None:
         """Decides on the batch of a transaction marker; changes nothing.
+
+        Under transaction version 2 each transaction has an epoch of its own, and its marker carries
+        the next one. Then a marker of the producer's present epoch is late: it would end a later
+        transaction. With no transaction open it is a repeated one, and is accepted (KAFKA-19999).
 
         Raises:
             ApiError: 47 for a stale producer epoch, 52 for a stale coordinator epoch.
@@ -155,6 +200,18 @@ class ProducerStateManager:
         if entry is None:
             return
         self._check_epoch(header, entry, origin)
+        if (
+            transaction_version >= FIRST_VERSION_WITH_EPOCHS
+            and header.producer_epoch == entry.producer_epoch
+            and entry.current_transaction_first_offset is not None
+        ):
+            self._refuse(
+                origin,
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"expected a marker of an epoch above {entry.producer_epoch} of producer "
+                f"{header.producer_id}, whose transaction is open since offset "
+                f"{entry.current_transaction_first_offset}; found {header.producer_epoch}",
+            )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             self._refuse(
                 origin,
@@ -225,9 +282,11 @@ class ProducerStateManager:
         entry.batches.append(
             CachedBatch(header.last_sequence, last_offset, last_offset - first_offset, timestamp)
         )
-        if attributes & TRANSACTIONAL_MASK and entry.current_transaction_first_offset is None:
-            entry.current_transaction_first_offset = first_offset
-            self._transactions.begin(header.producer_id, first_offset)
+        if attributes & TRANSACTIONAL_MASK:
+            self.verifications.forget(header.producer_id)
+            if entry.current_transaction_first_offset is None:
+                entry.current_transaction_first_offset = first_offset
+                self._transactions.begin(header.producer_id, first_offset)
         return None
 
     def apply_plain(
@@ -260,6 +319,7 @@ class ProducerStateManager:
         self, header: BatchHeader, offset: int, marker: EndTransactionMarker
     ) -> CompletedTransaction | None:
         producer_id = header.producer_id
+        self.verifications.forget(producer_id)
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
@@ -279,6 +339,19 @@ class ProducerStateManager:
     def update_map_end_offset(self, offset: int) -> None:
         """Sets the end of the applied log after batches without a producer, exclusive."""
         self.map_end_offset = offset
+
+    def adopt(self, other: "ProducerStateManager") -> bool:
+        """Takes over the state of a log with the same records, which is not used any more.
+
+        Returns whether it has producers that the records alone do not show: those of records that
+        retention or compaction removed.
+        """
+        is_richer = other.producers.keys() > self.producers.keys()
+        self.producers = other.producers
+        self.verifications = other.verifications  # Questions under way hold that one.
+        self._transactions = other._transactions  # noqa: SLF001 - of the same class
+        self.map_end_offset = other.map_end_offset
+        return is_richer
 
     # Transactions
 
@@ -317,6 +390,7 @@ class ProducerStateManager:
         expired = [entry for entry in self.producers.values() if self._is_expired(entry, now_ms)]
         for entry in expired:
             del self.producers[entry.producer_id]
+        self.verifications.forget_before(now_ms - self.expiration_ms)
         return len(expired)
 
     def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
@@ -436,6 +510,7 @@ class ProducerStateManager:
 
     def _clear(self, offset: int) -> None:
         self.producers = {}
+        self.verifications = Verifications()
         self._transactions.clear()
         self.map_end_offset = self.last_snapshot_offset = offset
 

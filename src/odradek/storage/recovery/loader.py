@@ -2,7 +2,8 @@
 
 Passes over a partition directory:
 
-1. Undo or finish the replacements of segments that a crash interrupted (`interrupted_swaps`).
+1. Undo or finish the replacements of segments that a crash interrupted (`interrupted_swaps`), and
+   write unsynced files anew if the disk refused an earlier process (`rewriting`).
 2. Open every `.log` in order. A missing or bad index is rebuilt by a scan that never cuts.
 3. After an unclean stop, scan from the segment with the recovery point on, and cut the torn
    tail; a segment that ends before its roll did (`roll_witnesses`) is torn as well. After a clean
@@ -42,6 +43,7 @@ from odradek.storage.recovery.foreign_segments import ForeignSegments
 from odradek.storage.recovery.interrupted_swaps import InterruptedSwaps
 from odradek.storage.recovery.losses import report_losses, warn_of_jump
 from odradek.storage.recovery.recorded_producers import RecordedProducers
+from odradek.storage.recovery.rewriting import rewrite_unsynced
 from odradek.storage.recovery.segment_files import SegmentFiles
 from odradek.storage.recovery.segment_recovery import (
     NEVER_CUT,
@@ -91,6 +93,7 @@ def load_log(
     loader = _Loader(
         directory, topic_partition, config, services, recovery_point, log_start_offset,
         had_clean_shutdown, closed if had_clean_shutdown else None,
+        log_directory.has_doubtful_bytes and not had_clean_shutdown,
     )  # fmt: skip
     return loader.load(log_directory)
 
@@ -108,6 +111,7 @@ class _Loader:
         log_start_offset: int,
         had_clean_shutdown: bool,
         closed: ClosedLog | None,
+        is_doubtful: bool,
     ) -> None:
         self._directory = directory
         self._topic_partition = topic_partition
@@ -117,6 +121,7 @@ class _Loader:
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
         self._is_clean = had_clean_shutdown
+        self._is_doubtful = is_doubtful  # Whether reads may show bytes that the disk lacks.
         # The log as a clean stop left it; None if that is not recorded.
         self._closed = closed
         segments = () if closed is None else closed.segments
@@ -267,6 +272,8 @@ class _Loader:
             witnesses=self._witnesses,
             content_of=self._files.content_of,
         ).settle()
+        if self._is_doubtful:
+            rewrite_unsynced(self._directory, self._recovery_point, self._disk)
         self._retry_on_overflow(self._load_segment_files)
         if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
             if not len(self._segments):

@@ -25,7 +25,14 @@ from odradek.metadata.admin_requests import (
     TopicResult,
 )
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, ConfigSet, QuotaSet
+from odradek.metadata.changes import (
+    AclAdded,
+    AclRemoved,
+    ConfigEdit,
+    ConfigSet,
+    FeatureSet,
+    QuotaSet,
+)
 from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.delta import ClusterDelta, ClusterMembership
 from odradek.metadata.image import ConfigResource, LiveBroker, PartitionState, QuotaEntity
@@ -264,6 +271,7 @@ class FakeControllerPort:
         self._stored = stored
         self.configs: list[ConfigSet] = []
         self.quotas: list[QuotaSet] = []
+        self.features: list[FeatureSet] = []
         self.codes: list[ErrorCode] = []
         self.writes: list[int] = []  # Changes in each.
         self.on_write: Callable[[], object] = lambda: None
@@ -294,6 +302,13 @@ class FakeControllerPort:
 
     async def alter_quotas(self, changes: Sequence[QuotaSet]) -> list[ApiError | None]:
         self.quotas += changes
+        return self._written(len(changes))
+
+    async def alter_features(
+        self, changes: Sequence[FeatureSet], *, is_checked_only: bool = False
+    ) -> list[ApiError | None]:
+        if not is_checked_only:
+            self.features += changes
         return self._written(len(changes))
 
     async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:

@@ -13,6 +13,7 @@ from odradek.protocol.messages import (
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     create_partitions,
     create_topics,
     delete_records,
@@ -203,6 +204,24 @@ CASES = [
         alter_client_quotas.AlterClientQuotasRequest(entries=[QUOTA]),
         (Operation.ALTER_CONFIGS, *THE_CLUSTER),
         {OUT_OF_CLUSTER: 1},
+    ),
+    Case(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        2,
+        alter_replica_log_dirs.AlterReplicaLogDirsRequest(
+            dirs=[
+                alter_replica_log_dirs.AlterReplicaLogDir(
+                    path="/d",
+                    topics=[
+                        alter_replica_log_dirs.AlterReplicaLogDirTopic(
+                            name="open", partitions=[0, 1]
+                        )
+                    ],
+                )
+            ]
+        ),
+        (Operation.ALTER, *THE_CLUSTER),
+        {OUT_OF_CLUSTER: 2},
     ),
     Case(
         ApiKey.DESCRIBE_LOG_DIRS,

@@ -1,4 +1,4 @@
-"""LeaderAndIsr, StopReplica and UpdateMetadata: their senders, and their older versions."""
+"""Requests between brokers: their senders; those of the controller in their older versions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +10,15 @@ from odradek.errors import ErrorCode, SessionExpired
 from odradek.network.request import CloseConnectionResponse
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message
+from odradek.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from odradek.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from odradek.protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
 from odradek.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -60,6 +69,22 @@ CASES = [
     (ApiKey.STOP_REPLICA, StopReplicaRequest(controller_id=1), 4, StopReplicaResponse),
     (ApiKey.UPDATE_METADATA, UpdateMetadataRequest(controller_id=1), 8, UpdateMetadataResponse),
 ]
+# Those that brokers send to the controller.
+TO_THE_CONTROLLER = [
+    (ApiKey.ALTER_PARTITION, AlterPartitionRequest(broker_id=1), 3, AlterPartitionResponse),
+    (
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ControlledShutdownRequest(broker_id=1),
+        3,
+        ControlledShutdownResponse,
+    ),
+    (
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        AllocateProducerIdsRequest(broker_id=1),
+        0,
+        AllocateProducerIdsResponse,
+    ),
+]
 
 
 class DenyClusterAction:
@@ -76,7 +101,7 @@ class DenyClusterAction:
         return operation is not Operation.CLUSTER_ACTION
 
 
-@pytest.mark.parametrize(("key", "message", "version", "answer"), CASES)
+@pytest.mark.parametrize(("key", "message", "version", "answer"), [*CASES, *TO_THE_CONTROLLER])
 def test_a_control_request_on_a_listener_of_clients_is_refused(
     key: ApiKey, message: Message, version: int, answer: type[Any]
 ) -> None:
@@ -87,7 +112,7 @@ def test_a_control_request_on_a_listener_of_clients_is_refused(
     assert broker.obeyed == []
 
 
-@pytest.mark.parametrize(("key", "message", "version", "answer"), CASES)
+@pytest.mark.parametrize(("key", "message", "version", "answer"), [*CASES, *TO_THE_CONTROLLER])
 def test_a_control_request_needs_the_right_of_brokers(
     key: ApiKey, message: Message, version: int, answer: type[Any]
 ) -> None:

@@ -193,7 +193,7 @@ def test_one_row_per_key_from_version_4_on(version: int) -> None:
 
 @pytest.mark.parametrize(
     ("key_type", "code"),
-    [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, ErrorCode.INVALID_REQUEST)],
+    [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.INVALID_REQUEST)],
 )
 def test_other_types_have_no_coordinator(key_type: int, code: ErrorCode) -> None:
     broker = served()

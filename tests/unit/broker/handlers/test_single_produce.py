@@ -115,7 +115,7 @@ def corrupted() -> bytes:
 
 
 def transactional(producer_id: int) -> bytes:
-    """A batch of a transaction that nobody can end: this broker has no coordinator for it."""
+    """A batch of a transaction, in requests that have no transactional id."""
     epoch, sequence = (0, 0) if producer_id >= 0 else (-1, -1)
     return bytes(
         batch(
@@ -138,8 +138,12 @@ def transactional(producer_id: int) -> bytes:
         pytest.param(bytes(30), ErrorCode.INVALID_RECORD, id="no-batch"),
         pytest.param(b"", ErrorCode.INVALID_RECORD, id="empty"),
         pytest.param(None, ErrorCode.INVALID_RECORD, id="null"),
-        pytest.param(transactional(7), ErrorCode.INVALID_TXN_STATE, id="transactional"),
-        pytest.param(transactional(-1), ErrorCode.INVALID_TXN_STATE, id="of-no-producer"),
+        pytest.param(
+            transactional(7),
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            id="transactional",
+        ),
+        pytest.param(transactional(-1), ErrorCode.INVALID_RECORD, id="of-no-producer"),
     ],
 )
 def test_both_lanes_say_the_same(

@@ -8,7 +8,9 @@ import pytest
 
 from odradek.client.consumer import (
     CommitFailedError,
+    ConsumerGroupMetadata,
     FencedInstanceIdError,
+    InvalidGroupError,
     OffsetAndMetadata,
     RebalanceInProgressError,
     RetriableCommitFailedError,
@@ -208,6 +210,25 @@ async def test_a_static_member_does_not_leave() -> None:
         await poll_until_assigned(consumer)
     assert broker.received(ApiKey.JOIN_GROUP)[0].group_instance_id == "i-1"
     assert broker.received(ApiKey.LEAVE_GROUP) == []
+
+
+async def test_a_member_tells_a_producer_who_it_is() -> None:
+    """10:TX-12: as it is in its group now, not before it has joined, and not without a group."""
+    settings = {"group_id": "g", "group_instance_id": "i-1"}
+    async with scripted() as broker, consumer_of(broker, **settings) as consumer:
+        script_group(broker, TP)
+        broker.will_answer(ApiKey.OFFSET_FETCH, committed(5))
+        await consumer.assign([TP])
+        assert consumer.group_metadata() == ConsumerGroupMetadata("g")
+        await consumer.unsubscribe()
+        await consumer.subscribe(["t"])
+        with pytest.raises((CommitFailedError, RebalanceInProgressError)):
+            consumer.group_metadata()
+        await poll_until_assigned(consumer)
+        assert consumer.group_metadata() == ConsumerGroupMetadata("g", 1, "m-1", "i-1")
+    async with scripted() as broker, consumer_of(broker) as consumer:
+        with pytest.raises(InvalidGroupError, match=r"group_metadata needs group\.id"):
+            consumer.group_metadata()
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,30 @@ def test_nor_does_it_overtake_in_a_new_epoch() -> None:
     assert queue.may_leave(third, max_unanswered=5)
 
 
+def test_no_batch_gets_further_than_brokers_remember_from_one_without_an_answer() -> None:
+    """10:PR-2: the former leader keeps the first request, and the new one answers all others.
+
+    When the first is sent again, the new leader must still know it: it remembers five batches.
+    """
+    made, topic = accumulator(1, batch_size=0)
+    queue = topic.queues[0]
+    for number in range(6):
+        assert made.append("t", b"%d" % number, None, (), 0, None) is not None
+    made.close_batch(queue)
+    first, *others, sixth = queue.closed
+    queue.begin_anew(7, 0)
+    queue.is_known = True
+    queue.number(first)
+    for batch in others:
+        assert queue.may_leave(batch, max_unanswered=5)
+        queue.number(batch)
+        queue.forget(batch)
+    assert queue.unanswered == [first]
+    assert not queue.may_leave(sixth, max_unanswered=5)
+    queue.forget(first)
+    assert queue.may_leave(sixth, max_unanswered=5)
+
+
 async def test_nothing_leaves_between_the_last_epoch_and_the_next_id() -> None:
     """09:CL-14: a partition that begins just then would send without a number."""
     log = Log()

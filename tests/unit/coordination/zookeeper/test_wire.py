@@ -36,6 +36,17 @@ def test_a_connect_request_and_its_answers() -> None:
     assert wire.parse_connect_response(answer + b"\x01").is_read_only
 
 
+def test_a_step_of_sasl() -> None:
+    assert wire.encode_sasl(b"").hex() == "00000000"
+    assert wire.frame(1, OpCode.SASL, wire.encode_sasl(b"xy")).hex() == (
+        "0000000e" "00000001" "00000066" "00000002" "7879"
+    )  # fmt: skip
+    assert wire.parse_sasl(bytes.fromhex("000000027879")) == b"xy"
+    assert wire.parse_sasl(bytes.fromhex("ffffffff")) is None
+    with pytest.raises(DecodeError, match="1 bytes after the end"):
+        wire.parse_sasl(bytes.fromhex("0000000000"))
+
+
 @pytest.mark.parametrize(
     ("operation", "code", "body"),
     [

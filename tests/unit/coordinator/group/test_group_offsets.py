@@ -51,7 +51,7 @@ def test_a_batch_is_what_the_record_encoder_would_write(count: int, group_id: st
     expected = build_batch([(NOW, key, value, ()) for key, value in write.records()])
     assert write.batch == expected
     assert is_crc_valid(write.batch, 0, len(write.batch))
-    assert write.count == count
+    assert len(write.values) == count
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_metadata_that_is_too_long_is_refused_and_leaves_no_trace() -> None:
     write = build_commit(offsets, topics, NOW, 4)
     assert write is not None
     assert write.rejected == {("t", 1)}
-    assert write.count == 2
+    assert len(write.values) == 2
     apply_commit(write, 0)
     assert fetch_offset(offsets, "t", 0, require_stable=True) == (1, -1, "four", 0)
     assert fetch_offset(offsets, "t", 1, require_stable=True) == NO_OFFSET

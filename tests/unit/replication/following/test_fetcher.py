@@ -14,6 +14,7 @@ from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.replication.fetch_session import FetchSessionCache
 from odradek.replication.following.leader_endpoint import FetchAnswer, PartitionAnswer
+from odradek.replication.throttles import UNLIMITED
 from odradek.storage.log.config import LogConfig
 from tests.support.followers import BACKOFF_MS, FOLLOWER_ID, LEADER_ID, FollowerPair
 from tests.support.logs import batch, offsets, read_all
@@ -93,6 +94,55 @@ def test_topics_go_by_id_if_all_have_one(pair: FollowerPair) -> None:
     assert (first.uses_topic_ids, first.wanted[0].key) == (True, (ID.bytes, 0))
     assert (second.uses_topic_ids, second.session_epoch) == (False, 0)
     assert {w.key for w in second.wanted} == {("a", 0), ("b", 0)}
+
+
+def test_a_partition_that_is_held_back_leaves_the_session(pair: FollowerPair) -> None:
+    """05 section 4: while the rate is above the limit, and until it is in sync; B goes on."""
+    pair.throttled["a"] = ("0:2",)
+    pair.throttle.bytes_per_second = 1
+    for partition in (A, B):
+        pair.follow(partition, isr=(LEADER_ID,))
+        for _ in range(3):
+            produce(pair, partition, 1)
+    pair.endpoint.max_bytes = 1  # One batch an answer.
+    run(pair, 5)
+    assert [pair.follower.log(one).log_end_offset for one in (A, B)] == [1, 3]
+    assert [q.forgotten for q in pair.endpoint.questions[:3]] == [[], [("a", 0)], []]
+    pair.follower.clock.advance(11_001)  # The sample of the first record is over.
+    run(pair, 2)
+    assert pair.follower.log(A).log_end_offset == 2
+    pair.throttle.bytes_per_second = UNLIMITED
+    run(pair)
+    assert pair.follower.log(A).log_end_offset == 3
+    pair.throttle.bytes_per_second = 1
+    produce(pair, A)
+    run(pair)
+    assert pair.follower.log(A).log_end_offset == 4  # In sync: its lag was 0.
+
+
+def test_all_partitions_are_held_back_from_the_start(pair: FollowerPair) -> None:
+    """No request is sent, and the full one names them once they may be fetched."""
+    pair.throttled["a"] = ("*",)
+    pair.throttle.bytes_per_second = 0
+    pair.throttle.count(A, 1)
+    pair.follow(A, isr=(LEADER_ID,))
+    run(pair, 3)
+    assert pair.endpoint.questions == []
+    pair.throttle.bytes_per_second = UNLIMITED
+    run(pair)
+    assert [w.key for w in pair.endpoint.questions[0].wanted] == [("a", 0)]
+
+
+def test_a_replica_in_sync_is_not_held_back_by_a_new_epoch(pair: FollowerPair) -> None:
+    """05 section 4: its lag is not known before the first answer, and the role has it in sync."""
+    pair.throttled["a"] = ("*",)
+    pair.throttle.bytes_per_second = 0
+    pair.throttle.count(A, 1)
+    for epoch in (0, 1):
+        pair.follow(A, epoch=epoch)
+        produce(pair)
+        run(pair)
+        assert pair.follower.log(A).log_end_offset == epoch + 1
 
 
 def test_a_partition_that_is_no_longer_followed_is_forgotten(pair: FollowerPair) -> None:
@@ -181,7 +231,7 @@ def test_a_corrupt_batch_is_not_appended_and_its_neighbours_go_on(pair: Follower
 def replaced(answer: FetchAnswer, records: bytes) -> FetchAnswer:
     return answer._replace(
         partitions=[
-            one._replace(records=memoryview(records)) if one.records else one
+            one._replace(records=memoryview(records)) if one.records and one.key[0] == "a" else one
             for one in answer.partitions
         ]
     )
@@ -198,11 +248,14 @@ def replaced(answer: FetchAnswer, records: bytes) -> FetchAnswer:
     ],
 )
 def test_batches_that_cannot_be_the_leaders(pair: FollowerPair, records: bytes) -> None:
-    pair.follow(A)
+    """Not one of them is appended, and the other partitions of the answer go on."""
+    pair.follow(A, B)
     produce(pair, A, 2)
+    produce(pair, B, 2)
     pair.endpoint.on_fetch = lambda answer: replaced(answer, records)
     run(pair)
-    assert pair.follower.log(A).log_end_offset == 0
+    assert [pair.follower.log(p).log_end_offset for p in (A, B)] == [0, 2]
+    assert pair.follower.log(A).leader_epochs.entries == ()
     pair.endpoint.on_fetch = lambda answer: answer
     run(pair)
     assert pair.follower.log(A).log_end_offset == 0, "it is delayed"
@@ -212,14 +265,15 @@ def test_batches_that_cannot_be_the_leaders(pair: FollowerPair, records: bytes) 
 
 
 def test_a_batch_of_an_earlier_epoch_is_not_appended(pair: FollowerPair) -> None:
-    pair.follow(A, epoch=3)
+    pair.follow(A, B, epoch=3)
     produce(pair, A, 2)
     run(pair)
     produce(pair, A, 2)
+    produce(pair, B, 2)
     foreign = bytes(batch(2, base_offset=2, leader_epoch=1))
     pair.endpoint.on_fetch = lambda answer: replaced(answer, foreign)
     run(pair)
-    assert pair.follower.log(A).log_end_offset == 2
+    assert [pair.follower.log(p).log_end_offset for p in (A, B)] == [2, 2]
     assert [entry.epoch for entry in pair.follower.log(A).leader_epochs.entries] == [3]
 
 
@@ -427,6 +481,34 @@ def test_an_epoch_answer_that_is_too_late(pair: FollowerPair) -> None:
     assert pair.follower.log(A).log_end_offset == 3
     run(pair)
     assert after.is_ready_for_fetch
+
+
+@pytest.mark.parametrize("finds_divergence", [True, False], ids=["fetch-12", "epoch-request"])
+@pytest.mark.parametrize(("of_leader", "of_follower"), [(2, 1), (1, 2)], ids=["later", "earlier"])
+def test_a_leader_in_another_epoch_reconciles_nothing(
+    pair: FollowerPair, of_leader: int, of_follower: int, finds_divergence: bool
+) -> None:
+    """15:R2: what it says of its log is not used; the leader of the same epoch is heard."""
+    pair.follow(A)
+    produce(pair, A, 3)
+    run(pair, 3)
+    log = pair.follower.log(A)
+    log.append_as_follower(batch(2, base_offset=3, leader_epoch=0))  # Which only it has.
+    pair.lead(A, epoch=of_leader)
+    produce(pair, A, 1, value=b"other")
+    pair.follow_alone(A, epoch=of_follower)
+    pair.endpoint.finds_divergence = finds_divergence
+
+    async def rounds() -> None:
+        for _ in range(3):
+            await pair.round()
+            pair.end_delays()
+        assert log.log_end_offset == 5
+        pair.follow(A, epoch=3)
+        await pair.round(4)
+
+    asyncio.run(rounds())
+    assert read_all(log) == read_all(pair.leader.log(A))
 
 
 def test_cutting_below_the_high_watermark_is_reported(

@@ -82,13 +82,16 @@ def test_a_source_takes_what_the_file_lets_through(tmp_path: Path) -> None:
 
 def test_a_sink_takes_what_the_file_lets_through(tmp_path: Path) -> None:
     """12:SP-38 12:SP-53."""
+    let_through = set()
     for name in PRODUCER.keys:
         value = value_of(PRODUCER, name)
         kafka = f"kafka: {{{name}: '{value}'}}"
-        assert taken_at(tmp_path, BASE + f"sinks: {{out: {{from: raw, topic: t, {kafka}}}}}\n"), (
-            name
-        )
-        parse_sink_options({"kafka.bootstrap.servers": "a:1", f"kafka.{name}": value, "topic": "t"})
+        if taken_at(tmp_path, BASE + f"sinks: {{out: {{from: raw, topic: t, {kafka}}}}}\n"):
+            let_through.add(name)
+            options = {"kafka.bootstrap.servers": "a:1", f"kafka.{name}": value, "topic": "t"}
+            parse_sink_options(options)
+
+    assert set(PRODUCER.keys) - let_through == {"transactional.id"}
 
 
 def test_options_of_a_source_are_those_of_the_data_source(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from odradek.storage.directories import log_manager
 from odradek.storage.directories.closed_logs import CLOSED_LOGS_FILE
 from odradek.storage.directories.log_directory import (
     CLEAN_SHUTDOWN_FILE,
+    FAILED_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     LogDirectory,
@@ -423,7 +424,7 @@ def test_foreign_names_are_skipped_with_a_warning(
 def test_directories_left_by_earlier_processes_find_their_places(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """01:LOAD-9: `-delete` is removed later, `-future` loaded apart, `-stray` kept unserved."""
+    """01:LOAD-9: `-delete` is removed later, `-future` becomes live, `-stray` is kept unserved."""
     append(broker.start().get_or_create_log(T0), 2)
     broker.stop()
     home = broker.paths[0]
@@ -436,9 +437,8 @@ def test_directories_left_by_earlier_processes_find_their_places(
     broker.disk.settle()
     manager = broker.start()
     assert [log.topic_partition for log in manager.all_logs()] == [T0, U0]
-    assert manager.get_log(U0) is None
-    future = found(manager.get_future_log(U0))
-    append(future, 2)
+    assert manager.get_future_log(U0) is None
+    append(found(manager.get_log(U0)), 2)
     assert any("stray" in message for message in messages(caplog, logging.WARNING))
     broker.wait(59_999)
     assert names["delete"].is_dir()
@@ -447,9 +447,9 @@ def test_directories_left_by_earlier_processes_find_their_places(
     assert (names["stray"] / "00000000000000000000.log").read_bytes() == b"x"
     broker.stop()
     assert broker.has_marker()
-    assert (home / RECOVERY_POINT_FILE).read_text() == "0\n1\nt 0 2\n"
+    assert (home / RECOVERY_POINT_FILE).read_text() == "0\n2\nt 0 2\nu 0 2\n"
     manager = broker.start()
-    assert offsets(read_all(found(manager.get_future_log(U0)))) == [0, 1]
+    assert offsets(read_all(found(manager.get_log(U0)))) == [0, 1]
 
 
 def test_a_deleted_directory_without_segments_loads_as_an_empty_log(tmp_path: Path) -> None:
@@ -468,22 +468,18 @@ def test_a_deleted_directory_without_segments_loads_as_an_empty_log(tmp_path: Pa
     log.mark_offline("the test is over")
 
 
-def test_a_copy_in_the_same_directory_does_not_take_the_partitions_offsets(broker: Broker) -> None:
+def test_a_copy_in_the_same_directory_is_removed(broker: Broker) -> None:
+    """Checkpoints have one entry for each partition of a directory: that of the live log."""
     log = broker.start().get_or_create_log(T0)
     append(log, 3)
     broker.stop()
     (broker.paths[0] / f"t-0.{HEX}-future").mkdir()
     manager = broker.start()
-    copy = found(manager.get_future_log(T0))
-    assert copy.log_end_offset == 0
+    assert manager.get_future_log(T0) is None
     assert found(manager.get_log(T0)).log_end_offset == 3
-    append(copy, 1)
-    broker.kill()
-    with open(copy.active.path, "ab") as file:
-        file.write(b"torn")
-    manager = broker.start()
-    # With the recovery point 3 of the partition this would count as synced, and be kept.
-    assert found(manager.get_future_log(T0)).size_in_bytes == len(batch())
+    assert (broker.paths[0] / RECOVERY_POINT_FILE).read_text() == "0\n1\nt 0 3\n"
+    broker.wait(60_000)
+    assert [one.name for one in broker.paths[0].glob("t-0*")] == ["t-0"]
 
 
 def test_entries_of_partitions_that_are_gone_leave_the_checkpoints_at_start(
@@ -745,6 +741,95 @@ def test_a_failed_sync_is_never_repeated(broker: Broker) -> None:
     assert (broker.paths[0] / RECOVERY_POINT_FILE).read_text() == "0\n1\nt 0 3\n"
     broker.disk.crash(mode="drop")
     assert offsets(read_all(found(broker.start().get_log(T0)))) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_bytes_of_a_failed_sync_are_written_anew_before_another_sync_is_trusted(
+    broker: Broker, in_background: bool
+) -> None:
+    """01:DIR-7 over a restart: reads still show pages that the failed sync dropped."""
+    log = broker.start().get_or_create_log(T0)
+    append(log, 3)
+    log.flush()
+    append(log, 3)
+    broker.disk.fail("fsync", path_contains=".log", times=1)
+    if in_background:
+        log.schedule_flush(6)
+        broker.kill()
+    else:
+        with pytest.raises(StorageError):
+            log.flush()
+        broker.stop()
+    log = found(broker.start().get_log(T0))
+    append(log, 3)
+    log.flush()
+    assert log.recovery_point == 9
+    broker.kill()
+    broker.disk.crash(mode="drop")
+    assert offsets(read_all(found(broker.start().get_log(T0)))) == list(range(9))
+
+
+def test_a_full_disk_leaves_no_mark(broker: Broker) -> None:
+    """What it refused it never had; with the mark a start needs room for a copy of each segment."""
+    log = broker.start().get_or_create_log(T0)
+    append(log, 3)
+    broker.disk.fail("write", path_contains=".log", error=errno.ENOSPC)
+    with pytest.raises(StorageError):
+        append(log, 3)
+    broker.stop()
+    assert not (broker.paths[0] / FAILED_FILE).exists()
+    assert offsets(read_all(found(broker.start().get_log(T0)))) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("operation", ["open", "pread", "write", "fsync", "rename", "fsync_dir"])
+def test_writing_anew_is_repeated_until_a_start_has_done_it(broker: Broker, operation: str) -> None:
+    log = broker.start().get_or_create_log(T0)
+    append(log, 3)
+    broker.disk.fail("fsync", path_contains=".log", times=1)
+    with pytest.raises(StorageError):
+        log.flush()
+    broker.stop()
+    mark = broker.paths[0] / FAILED_FILE
+    assert mark.exists()
+    broker.disk.fail(operation, path_contains="t-0", times=1)
+    with pytest.raises(StorageError):
+        broker.start()
+    broker.stop()
+    assert mark.exists()
+    log = found(broker.start().get_log(T0))
+    assert not mark.exists()
+    log.flush()
+    broker.kill()
+    broker.disk.crash(mode="drop")
+    assert offsets(read_all(found(broker.start().get_log(T0)))) == [0, 1, 2]
+    assert not list((broker.paths[0] / "t-0").glob("*.deleted"))
+
+
+def test_a_crash_while_bytes_are_written_anew_leaves_the_file_or_its_copy(tmp_path: Path) -> None:
+    for count in itertools.count(1):
+        root = tmp_path / str(count)
+        root.mkdir()
+        broker = Broker(root)
+        log = broker.start().get_or_create_log(T0)
+        append(log, 3)
+        log.flush()
+        append(log, 3)
+        broker.disk.fail("fsync", path_contains=".log", times=1)
+        with pytest.raises(StorageError):
+            log.flush()
+        broker.stop()
+        broker.disk.crash_at(count)
+        try:
+            broker.start()
+        except SimulatedCrash:
+            broker.kill()
+            broker.disk.crash(mode="drop")
+            kept = offsets(read_all(found(broker.start().get_log(T0))))
+            assert kept in ([0, 1, 2], [0, 1, 2, 3, 4, 5])
+        else:
+            broker.disk.heal()  # The crash has not come yet.
+            broker.stop()
+            return
 
 
 def test_a_failure_in_the_background_drops_the_logs_before_anybody_hears_of_it(

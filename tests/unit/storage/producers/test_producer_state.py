@@ -428,3 +428,20 @@ def test_log_start_beyond_the_state_moves_its_end(state: ProducerStateManager) -
     state.on_log_start_offset_incremented(50)
     assert state.map_end_offset == 50
     assert state.take_snapshot() is None  # It would never be loaded.
+
+
+def test_the_state_of_a_replaced_log_is_richer_if_it_knows_more_producers(
+    state: ProducerStateManager, tmp_path: Path
+) -> None:
+    """Then the records alone do not show it, and it is written to the disk."""
+    copies = [
+        ProducerStateManager(
+            TopicPartition("t", 0), str(tmp_path), disk=Disk(), expiration_ms=86_400_000
+        )
+        for _ in range(2)
+    ]
+    append(state, data_batch(0, producer_id=1))
+    append(copies[0], data_batch(0, producer_id=1))
+    assert not copies[0].adopt(state)
+    assert copies[1].adopt(state)
+    assert copies[1].producers.keys() == {1}

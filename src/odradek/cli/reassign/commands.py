@@ -1,7 +1,7 @@
-"""`odradek reassign`: moves replicas of partitions to other brokers."""
+"""`odradek reassign`: moves replicas of partitions to other brokers and data directories."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.cli.connecting import (
@@ -12,30 +12,37 @@ from odradek.cli.connecting import (
     run_with_admin,
 )
 from odradek.cli.output import print_json, print_table
-from odradek.model import TopicPartition
+from odradek.cli.reassign.throttles import limit_directory_moves, limit_moves, remove_throttles
+from odradek.model import ReplicaId, TopicPartition
 
 if TYPE_CHECKING:
     from odradek.client import TopicView
     from odradek.client.admin.admin import Admin
     from odradek.client.admin.cluster import ClusterDescription
+    from odradek.client.admin.reassignment_plans import ReassignmentPlan
 
 __all__ = ["add_arguments", "run"]
 
 _DESCRIPTION = """\
 Moves replicas of partitions to other brokers, while clients read and write. A plan is a JSON file
-in the form of Kafka's kafka-reassign-partitions. `execute` begins the moves, which go on in the
-cluster; `verify` shows how far they are. A second `execute` of a partition overrides the first.
+in the form of Kafka's kafka-reassign-partitions; where it names data directories ("log_dirs"),
+replicas move to these. `execute` begins the moves, which go on in the cluster; `verify` shows how
+far they are. A second `execute` of a partition overrides the first. `--throttle` leaves room for
+clients while replicas are copied; `verify` removes it when no replica of the cluster moves.
 """
 
 _EXAMPLES = """\
 examples:
   odradek reassign plan orders --brokers 1,2,3 --out plan.json
   odradek reassign execute plan.json --rollback before.json --wait
+  odradek reassign execute plan.json --throttle 50000000
   odradek reassign verify plan.json
   odradek reassign cancel plan.json
 """
 
 _POLL_S = 0.2
+# How long replicas that a broker does not have yet are waited for, before they move to a directory.
+_NEW_REPLICAS_S = 10.0
 
 COMPLETE, MOVING, NOT_THERE = "complete", "in progress", "not at its target"
 
@@ -70,6 +77,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="refuse partitions whose number of replicas would change",
     )
     execute.add_argument("--wait", action="store_true", help="wait until all moves have ended")
+    execute.add_argument(
+        "--throttle",
+        type=_positive,
+        metavar="BYTES",
+        help="most bytes a second that a broker sends, or fetches, for moves between brokers",
+    )
+    execute.add_argument(
+        "--replica-alter-log-dirs-throttle",
+        type=_positive,
+        metavar="BYTES",
+        help="most bytes a second that a broker copies between its directories",
+    )
 
     verify = actions.add_parser("verify", help="show which moves of a plan have ended")
     verify.add_argument("plan", metavar="FILE")
@@ -79,6 +98,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cancel.add_argument("--all", action="store_true", help="all moves of the cluster")
 
     list_ = actions.add_parser("list", help="show all moves of the cluster")
+
+    for action in (verify, cancel):
+        action.add_argument(
+            "--preserve-throttles", action="store_true", help="leave throttles as they are"
+        )
 
     for action in (plan, execute, verify, cancel, list_):
         add_json_argument(action)
@@ -188,39 +212,150 @@ def propose(
 
 
 async def _execute(admin: "Admin", arguments: argparse.Namespace) -> int:
-    targets = _read_plan(arguments.plan)
+    import asyncio
+
+    plan = _read_plan(arguments.plan)
     if arguments.rollback is not None:
-        _write_plan(arguments.rollback, await _current(admin, targets))
+        before = await _homes(admin, plan.directories)
+        _write_plan(
+            arguments.rollback,
+            await _current(admin, plan.replicas),
+            {replica: paths[0] for replica, paths in before.items() if paths[0] is not None},
+        )
+    if arguments.throttle is not None:
+        current = await _current(admin, plan.replicas)
+        await limit_moves(admin, plan.replicas, current, arguments.throttle)
+    if arguments.replica_alter_log_dirs_throttle is not None:
+        brokers = {replica.broker for replica in plan.directories}
+        await limit_directory_moves(admin, brokers, arguments.replica_alter_log_dirs_throttle)
+    # Before the moves between brokers: new replicas are then created where they belong.
+    absent = await _move_directories(admin, plan.directories)
     results = await admin.alter_partition_reassignments(
-        targets, allow_replication_factor_change=not arguments.keep_replication_factor
+        plan.replicas, allow_replication_factor_change=not arguments.keep_replication_factor
     )
     errors = [error for error in results.values() if error is not None]
-    begun = {tp: targets[tp] for tp, error in results.items() if error is None}
-    states = await _states(admin, begun)
-    if arguments.wait:
-        import asyncio
-
-        while MOVING in states.values():
-            await asyncio.sleep(_POLL_S)
-            states = await _states(admin, begun)
-    _print_states(arguments, begun, states)
+    begun = _part_of(plan, [tp for tp, error in results.items() if error is None])
+    deadline = asyncio.get_running_loop().time() + _NEW_REPLICAS_S
+    while absent := {
+        replica: absent[replica] for replica in begun.directories if replica in absent
+    }:
+        absent = await _move_directories(admin, absent)
+        if asyncio.get_running_loop().time() > deadline:
+            break
+        await asyncio.sleep(_POLL_S)
+    states, homes = await _states(admin, begun)
+    while arguments.wait and MOVING in states.values():
+        await asyncio.sleep(_POLL_S)
+        states, homes = await _states(admin, begun)
+    _print_states(arguments, begun, states, homes)
+    is_limited = arguments.throttle or arguments.replica_alter_log_dirs_throttle
+    if arguments.wait and is_limited and not errors:
+        await _end_throttles(admin, arguments, plan.replicas, states)
     return report_errors("reassign execute", errors)
 
 
+async def _move_directories(
+    admin: "Admin", targets: Mapping[ReplicaId, str]
+) -> dict[ReplicaId, str]:
+    """Begins moves to directories; returns those of replicas that are not there yet.
+
+    Raises:
+        CommandError: A broker refuses a move.
+    """
+    from odradek.errors import ErrorCode
+
+    if not targets:
+        return {}
+    results = await admin.alter_replica_log_dirs(targets)
+    absent = {
+        replica: targets[replica]
+        for replica, error in results.items()
+        if error is not None and error.code is ErrorCode.REPLICA_NOT_AVAILABLE
+    }
+    refused = [str(e) for r, e in results.items() if e is not None and r not in absent]
+    if refused:
+        raise CommandError("; ".join(refused))
+    return absent
+
+
+def _part_of(plan: "ReassignmentPlan", partitions: Sequence[TopicPartition]) -> "ReassignmentPlan":
+    wanted = set(partitions)
+    return type(plan)(
+        {tp: plan.replicas[tp] for tp in partitions},
+        {replica: path for replica, path in plan.directories.items() if replica.tp in wanted},
+    )
+
+
+async def _homes(
+    admin: "Admin", replicas: Mapping[ReplicaId, str]
+) -> dict[ReplicaId, tuple[str | None, str | None]]:
+    """The directory that each replica is in, and the one that it moves to."""
+    from odradek.errors import ApiError
+
+    if not replicas:
+        return {}
+    told = await admin.describe_log_dirs(
+        sorted({replica.broker for replica in replicas}),
+        partitions=sorted({replica.tp for replica in replicas}),
+    )
+    found: dict[ReplicaId, tuple[str | None, str | None]] = dict.fromkeys(replicas, (None, None))
+    for broker, directories in told.items():
+        if isinstance(directories, ApiError):
+            raise directories
+        for path, directory in directories.items():
+            if isinstance(directory, ApiError):
+                continue
+            for tp, one in directory.replicas.items():
+                current, future = found.get(ReplicaId(tp, broker), (None, None))
+                if ReplicaId(tp, broker) in found:
+                    found[ReplicaId(tp, broker)] = (
+                        (current, path) if one.is_future else (path, future)
+                    )
+    return found
+
+
 async def _verify(admin: "Admin", arguments: argparse.Namespace) -> int:
-    targets = _read_plan(arguments.plan)
-    states = await _states(admin, targets)
-    _print_states(arguments, targets, states)
+    plan = _read_plan(arguments.plan)
+    states, homes = await _states(admin, plan)
+    _print_states(arguments, plan, states, homes)
+    if not arguments.preserve_throttles:
+        await _end_throttles(admin, arguments, plan.replicas, states)
     return 0 if set(states.values()) == {COMPLETE} else 1
+
+
+async def _end_throttles(
+    admin: "Admin",
+    arguments: argparse.Namespace,
+    partitions: Iterable[TopicPartition],
+    states: Mapping[TopicPartition, str],
+) -> None:
+    """Removes throttles, unless a partition moves still, and tells so."""
+    if MOVING in states.values():
+        return
+    removed = await remove_throttles(admin, (tp.topic for tp in partitions))
+    if removed and not arguments.json:
+        print(f"throttles removed from {', '.join(removed)}")
 
 
 async def _cancel(admin: "Admin", arguments: argparse.Namespace) -> int:
     if (arguments.plan is None) is not arguments.all:
         raise CommandError("expected either a FILE or --all")
-    wanted = None if arguments.all else _read_plan(arguments.plan)
-    moving = await admin.list_partition_reassignments(wanted)
+    plan = None if arguments.all else _read_plan(arguments.plan)
+    moving = await admin.list_partition_reassignments(None if plan is None else plan.replicas)
     results = await admin.alter_partition_reassignments(dict.fromkeys(moving))
     cancelled = [tp for tp, error in results.items() if error is None]
+    if plan is not None:
+        homes = await _homes(admin, plan.directories)
+        between = {
+            replica: current
+            for replica, (current, future) in homes.items()
+            if current is not None and future is not None
+        }
+        await _move_directories(admin, between)
+        cancelled += [replica.tp for replica in between if replica.tp not in cancelled]
+    is_refused = any(error is not None for error in results.values())
+    if not (is_refused or arguments.preserve_throttles):
+        await _end_throttles(admin, arguments, plan.replicas if plan else moving, {})
     if arguments.json:
         print_json(
             {"cancelled": [{"topic": tp.topic, "partition": tp.partition} for tp in cancelled]}
@@ -228,7 +363,7 @@ async def _cancel(admin: "Admin", arguments: argparse.Namespace) -> int:
     else:
         for tp in cancelled:
             print(f"cancelled {tp}")
-        if not moving:
+        if not cancelled and not moving:
             print("no replica of these partitions is being moved")
     return report_errors("reassign cancel", [e for e in results.values() if e is not None])
 
@@ -266,11 +401,15 @@ async def _list(admin: "Admin", arguments: argparse.Namespace) -> int:
 
 
 async def _states(
-    admin: "Admin", targets: Mapping[TopicPartition, Sequence[int]]
-) -> dict[TopicPartition, str]:
-    """How far each partition is; one that is moving elsewhere is not at its target."""
+    admin: "Admin", plan: "ReassignmentPlan"
+) -> tuple[dict[TopicPartition, str], dict[ReplicaId, str]]:
+    """How far each partition is, and each replica with a directory.
+
+    One that is moving elsewhere is not at its target.
+    """
+    targets = plan.replicas
     if not targets:
-        return {}
+        return {}, {}
     moving = await admin.list_partition_reassignments(targets)
     current = await _current(admin, targets)
     states = {}
@@ -281,7 +420,15 @@ async def _states(
             states[tp] = MOVING if goal == list(target) else NOT_THERE
         else:
             states[tp] = COMPLETE if current.get(tp) == tuple(target) else NOT_THERE
-    return states
+    homes = {}
+    for replica, (path, future) in (await _homes(admin, plan.directories)).items():
+        goal_path = plan.directories[replica]
+        homes[replica] = MOVING if future == goal_path else NOT_THERE
+        if path == goal_path and future is None:
+            homes[replica] = COMPLETE
+        elif states[replica.tp] == COMPLETE:
+            states[replica.tp] = homes[replica]
+    return states, homes
 
 
 async def _current(
@@ -302,9 +449,19 @@ async def _current(
 
 def _print_states(
     arguments: argparse.Namespace,
-    targets: Mapping[TopicPartition, Sequence[int]],
+    plan: "ReassignmentPlan",
     states: Mapping[TopicPartition, str],
+    homes: Mapping[ReplicaId, str],
 ) -> None:
+    targets = plan.replicas
+    of: dict[TopicPartition, list[dict[str, object]]] = {}
+    for replica, state in homes.items():
+        row: dict[str, object] = {
+            "broker": replica.broker,
+            "path": plan.directories[replica],
+            "state": state,
+        }
+        of.setdefault(replica.tp, []).append(row)
     if arguments.json:
         print_json(
             [
@@ -313,6 +470,7 @@ def _print_states(
                     "partition": tp.partition,
                     "target": list(targets[tp]),
                     "state": state,
+                    **({"log_dirs": of[tp]} if tp in of else {}),
                 }
                 for tp, state in sorted(states.items())
             ]
@@ -325,12 +483,22 @@ def _print_states(
                 for tp, state in sorted(states.items())
             ],
         )
+        if homes:
+            print()
+            print_table(
+                ("TOPIC", "PARTITION", "BROKER", "DIRECTORY", "STATE"),
+                [
+                    (tp.topic, tp.partition, broker, plan.directories[replica], state)
+                    for replica, state in sorted(homes.items())
+                    for tp, broker in [replica]
+                ],
+            )
 
 
 # Files and options
 
 
-def _read_plan(path: str) -> dict[TopicPartition, tuple[int, ...]]:
+def _read_plan(path: str) -> "ReassignmentPlan":
     from pathlib import Path
 
     from odradek.client.admin.reassignment_plans import ReassignmentFileError, parse_reassignments
@@ -343,7 +511,11 @@ def _read_plan(path: str) -> dict[TopicPartition, tuple[int, ...]]:
         raise CommandError(f"{path}: {error}") from error
 
 
-def _write_plan(path: str | None, replicas: Mapping[TopicPartition, Sequence[int]]) -> None:
+def _write_plan(
+    path: str | None,
+    replicas: Mapping[TopicPartition, Sequence[int]],
+    directories: Mapping[ReplicaId, str] | None = None,
+) -> None:
     if path is None:
         return
     import json
@@ -352,7 +524,8 @@ def _write_plan(path: str | None, replicas: Mapping[TopicPartition, Sequence[int
     from odradek.client.admin.reassignment_plans import encode_reassignments
 
     try:
-        Path(path).write_text(json.dumps(encode_reassignments(replicas)) + "\n", encoding="utf-8")
+        document = json.dumps(encode_reassignments(replicas, directories))
+        Path(path).write_text(document + "\n", encoding="utf-8")
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error}") from error
 

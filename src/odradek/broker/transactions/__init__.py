@@ -1,0 +1,1 @@
+"""The leaders' part in transactions: markers, and verification before the first append."""

@@ -1,0 +1,1 @@
+"""The options and the work of `odradek transactions`."""
