@@ -14,7 +14,8 @@ kafka-python     no linger, 16 KB
 `client-128KB` gives all of them a linger of 5 ms and batches of 128 KB. `client-arrow` sends record
 batches of 10,000 rows, as Spark hands them over, with our defaults and with 512 KB. The clock runs
 from the first `send` until everything is acknowledged; a few records before it let each client
-connect.
+connect. `client-transactions` commits transactions of 100 records of 100 B, one after another, on
+Apache Kafka if the run has one, and else on our broker if it has transactions.
 """
 
 import json
@@ -23,11 +24,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
+from typing import Final
 
-from benchmarks.servers import ODRADEK, Run
+from benchmarks.servers import KAFKA, ODRADEK, Run
 from benchmarks.table import Row, at_least, server_benchmark
 from odradek import Admin
+from odradek.broker.dispatch import HANDLERS
 from odradek.client.admin import NewTopic
+from odradek.protocol.api_keys import ApiKey
 
 _ROOT = Path(__file__).resolve().parent.parent
 _SAMPLES = 3
@@ -144,6 +148,62 @@ with Producer(bootstrap_servers=servers, **batching) as producer:
     seconds = time.perf_counter() - began
     assert sum(one.result(0).record_count for one in sent) == count
 """.replace("ROWS", str(_ARROW_ROWS))
+_TRANSACTIONS: Final = 150
+_TRANSACTION_BARS = {"aiokafka": 1.0, "kafka": 2.0}
+_TRANSACTION_PROGRAMS = {
+    "odradek": """
+from odradek import Producer
+with Producer(bootstrap_servers=servers, transactional_id=topic, **batching) as producer:
+    producer.init_transactions()
+    def transact():
+        with producer.transaction():
+            for _ in range(100):
+                producer.send(topic, value)
+    for _ in range(20):
+        transact()
+    began = time.perf_counter()
+    for _ in range(count):
+        transact()
+    seconds = time.perf_counter() - began
+""",
+    "aiokafka": """
+import asyncio
+from aiokafka import AIOKafkaProducer
+async def main():
+    producer = AIOKafkaProducer(bootstrap_servers=servers, transactional_id=topic, **batching)
+    await producer.start()
+    async def transact():
+        async with producer.transaction():
+            for _ in range(100):
+                await producer.send(topic, value)
+    for _ in range(20):
+        await transact()
+    began = time.perf_counter()
+    for _ in range(count):
+        await transact()
+    took = time.perf_counter() - began
+    await producer.stop()
+    return took
+seconds = asyncio.run(main())
+""",
+    "kafka": """
+from kafka import KafkaProducer
+producer = KafkaProducer(bootstrap_servers=servers, transactional_id=topic, **batching)
+producer.init_transactions()
+def transact():
+    producer.begin_transaction()
+    for _ in range(100):
+        producer.send(topic, value)
+    producer.commit_transaction()
+for _ in range(20):
+    transact()
+began = time.perf_counter()
+for _ in range(count):
+    transact()
+seconds = time.perf_counter() - began
+producer.close()
+""",
+}
 _TELL = "\nprint(json.dumps(count / seconds))\n"
 
 
@@ -174,6 +234,41 @@ def sending_arrow(run: Run) -> Iterator[Row]:
     for label, rates in samples.items():
         bar = None if run.is_quick else float(_ARROW_BAR)
         yield at_least(f"client: send_arrow 100 B, {label}", rates, "records/s", bar)
+
+
+@server_benchmark("client-transactions")
+def committing(run: Run) -> Iterator[Row]:
+    """Transactions per second of each client; the bars are of ours by theirs."""
+    start = run.servers.get(KAFKA)
+    where = "on Kafka"
+    if start is None:
+        if ApiKey.END_TXN not in HANDLERS:
+            return
+        start, where = run.servers[ODRADEK], "on ours"
+    count = 20 if run.is_quick else _TRANSACTIONS
+    samples: dict[str, list[float]] = {name: [] for name in _TRANSACTION_PROGRAMS}
+    with start() as server:
+        for number in range(1 if run.is_quick else _SAMPLES):
+            for name, program in _TRANSACTION_PROGRAMS.items():
+                topic = f"{name}-{number}"
+                _create(server.bootstrap, topic)
+                samples[name].append(_measure(program, server.bootstrap, topic, 100, count, {}))
+    ours = median(samples["odradek"])
+    yield Row(
+        name=f"client: transactions of 100 records, {where}",
+        measured=ours,
+        unit="1/s",
+        raw={"samples": samples["odradek"]},
+    )
+    for name, bar in _TRANSACTION_BARS.items():
+        yield Row(
+            name=f"client: transactions by {_NAMES[name]}'s, {where}",
+            measured=ours / median(samples[name]),
+            unit="x",
+            bar=None if run.is_quick else bar,
+            is_bar_lowest=True,
+            raw={"1/s": samples[name]},
+        )
 
 
 def _beside_others(

@@ -3,19 +3,23 @@
 They are in C so that the client does not limit the figures; the same ones load every server.
 """
 
+import contextlib
 import json
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import cast
 
 __all__ = [
     "Figures",
+    "Load",
     "build",
     "consume",
     "create_topic",
     "fill",
     "latency",
+    "latency_beside",
     "produce",
     "replay_frames",
     "replay_requests",
@@ -35,6 +39,7 @@ _LIBRARIES = {
     "waker": (),
 }
 _TIMEOUT_S = 600
+_STALL_TIMEOUT_S = 90
 
 
 def build() -> None:
@@ -74,6 +79,49 @@ def consume(bootstrap: str, topic: str, *, partitions: int, count: int) -> Figur
 def latency(bootstrap: str, topic: str, *, size: int, count: int, per_second: int) -> Figures:
     """Produces at a fixed rate without lingering; p50 and p99 of the time to the answer."""
     return _run("producer_consumer", "latency", bootstrap, topic, size, count, per_second)
+
+
+class Load:
+    """Messages that are sent at a fixed rate beside something else."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def wait_until_delivering(self) -> None:
+        """Until some messages were answered."""
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "delivering\n":
+            raise RuntimeError("the load beside it did not start")
+
+    def begin(self) -> None:
+        """Messages count from now on."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def end(self) -> Figures:
+        """Ends the load and waits for all answers; returns as `latency`."""
+        output, _ = self._process.communicate(timeout=_STALL_TIMEOUT_S)
+        if self._process.returncode != 0:
+            raise RuntimeError(f"the load beside it ended with {self._process.returncode}")
+        return cast("Figures", json.loads(output))
+
+
+@contextlib.contextmanager
+def latency_beside(bootstrap: str, topic: str, *, size: int, per_second: int) -> Iterator[Load]:
+    """Produces at a fixed rate without lingering, until it is told to end or the block ends."""
+    arguments = ("beside", bootstrap, topic, size, per_second * _TIMEOUT_S, per_second)
+    process = subprocess.Popen(
+        [_program("producer_consumer"), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield Load(process)
+        finally:
+            process.kill()
 
 
 def replay_requests(

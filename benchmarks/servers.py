@@ -27,10 +27,13 @@ __all__ = [
     "COMMAND",
     "KAFKA",
     "ODRADEK",
+    "DefaultKafka",
     "Run",
     "Server",
     "Start",
+    "cpu_seconds_of",
     "describe_python",
+    "resident_mb_of",
     "start_odradek",
     "touch_free_memory",
     "with_bytecode",
@@ -64,6 +67,20 @@ _KAFKA_JVM_OPTIONS = (
 )
 
 
+def cpu_seconds_of(pid: int) -> float:
+    """User and system time of all threads of a process so far."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    # The name, in brackets, may hold anything; the fields after it start with the third.
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
+def resident_mb_of(pid: int) -> float:
+    """Memory that a process has in use, in units of 10^6 bytes."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * _PAGE_BYTES / 1e6
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """A server that answers."""
@@ -74,15 +91,11 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """User and system time of all its threads so far."""
-        stat = Path(f"/proc/{self.pid}/stat").read_text()
-        # The name, in brackets, may hold anything; the fields after it start with the third.
-        fields = stat.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+        return cpu_seconds_of(self.pid)
 
     def resident_mb(self) -> float:
         """Memory in use, in units of 10^6 bytes."""
-        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
-        return int(pages) * _PAGE_BYTES / 1e6
+        return resident_mb_of(self.pid)
 
 
 def with_bytecode() -> dict[str, str]:
@@ -180,7 +193,7 @@ def _serve(
                     process.kill()
 
 
-class _DefaultKafka(KafkaInstall):
+class DefaultKafka(KafkaInstall):
     """A Kafka that starts as its own scripts start it."""
 
     __slots__ = ()
@@ -233,7 +246,7 @@ def with_kafka() -> Start:
     found = find_kafka(_KAFKA_VERSION)
     if found is None:
         raise RuntimeError(why_missing(_KAFKA_VERSION))
-    install = _DefaultKafka(version=found.version, java=found.java, lib_dir=found.lib_dir)
+    install = DefaultKafka(version=found.version, java=found.java, lib_dir=found.lib_dir)
 
     @contextlib.contextmanager
     def start(settings: Mapping[str, str] | None = None) -> Iterator[Server]:

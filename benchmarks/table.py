@@ -21,12 +21,14 @@ from benchmarks.servers import Run, describe_python
 
 __all__ = [
     "BENCHMARKS",
+    "CLUSTER_BENCHMARKS",
     "COMMIT_BENCHMARKS",
     "SERVER_BENCHMARKS",
     "Row",
     "at_least",
     "at_most",
     "benchmark",
+    "cluster_benchmark",
     "print_row",
     "save",
     "server_benchmark",
@@ -98,6 +100,7 @@ Benchmark = Callable[[], Iterator[Row]]
 ServerBenchmark = Callable[[Run], Iterator[Row]]
 BENCHMARKS: dict[str, Benchmark] = {}
 SERVER_BENCHMARKS: dict[str, ServerBenchmark] = {}
+CLUSTER_BENCHMARKS: dict[str, ServerBenchmark] = {}
 COMMIT_BENCHMARKS: list[str] = []  # Names of those in a run beside another commit.
 
 
@@ -122,6 +125,28 @@ def server_benchmark(
         if is_of_commits:
             COMMIT_BENCHMARKS.append(name)
         SERVER_BENCHMARKS[name] = function
+        return function
+
+    return register
+
+
+def cluster_benchmark(name: str) -> Callable[[ServerBenchmark], ServerBenchmark]:
+    """Registers a benchmark of clusters; one that fails yields a row that says why."""
+
+    def register(function: ServerBenchmark) -> ServerBenchmark:
+        assert name not in CLUSTER_BENCHMARKS, f"two benchmarks are called {name}"
+
+        def guarded(run: Run) -> Iterator[Row]:
+            try:
+                yield from function(run)
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}".strip().splitlines()
+                yield Row(
+                    name=f"{name} failed", measured=float("nan"), unit="", bar=0.0,
+                    note=" / ".join([why[0], *why[-1:]])[:400], raw={"why": str(error)},
+                )  # fmt: skip
+
+        CLUSTER_BENCHMARKS[name] = guarded
         return function
 
     return register

@@ -5,6 +5,7 @@
  *   producer_consumer fill    BOOTSTRAP TOPIC SIZE COUNT PARTITIONS
  *   producer_consumer consume BOOTSTRAP TOPIC PARTITIONS COUNT
  *   producer_consumer latency BOOTSTRAP TOPIC SIZE COUNT PER_SECOND
+ *   producer_consumer beside  BOOTSTRAP TOPIC SIZE COUNT PER_SECOND
  *
  * Each prints one line of JSON with times in nanoseconds, and exits with 1 if a message was lost.
  * Batching is librdkafka's default; only its queues are made longer, so that it never waits for
@@ -13,9 +14,12 @@
  * server is, and a consumer then waits for the longest one. `latency` does not linger: a message leaves when it is handed over. Its times run
  * from that moment to the delivery report; if a server stalls, the messages that were due
  * meanwhile are handed over late, but at the pace of the schedule again as soon as possible.
+ * `beside` is the same until its input ends. It says "delivering" when the first hundred messages
+ * were answered, and counts those that are sent after a line of input.
  */
 #include <errno.h>
 #include <librdkafka/rdkafka.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,6 +27,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #define TIMEOUT_MS 60000 /* without any progress */
 
@@ -68,7 +73,9 @@ static rd_kafka_t *client(rd_kafka_type_t type, rd_kafka_conf_t *conf, const cha
 
 static long delivered, refused;
 static rd_kafka_resp_err_t last_error;
-static int64_t *latencies_ns; /* one per delivered message; NULL if nobody asks */
+static int64_t *latencies_ns; /* one per counted message; NULL if nobody asks */
+static long counted;
+static int64_t counted_from;  /* messages that were sent earlier do not count */
 
 static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque) {
     (void)rk, (void)opaque;
@@ -77,7 +84,9 @@ static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *message, void 
         last_error = message->err;
         return;
     }
-    if (latencies_ns != NULL) latencies_ns[delivered] = now_ns() - (intptr_t)message->_private;
+    int64_t sent_at = (intptr_t)message->_private;
+    if (latencies_ns != NULL && sent_at >= __atomic_load_n(&counted_from, __ATOMIC_ACQUIRE))
+        latencies_ns[counted++] = now_ns() - sent_at;
     __atomic_add_fetch(&delivered, 1, __ATOMIC_RELEASE);
 }
 
@@ -86,6 +95,7 @@ static rd_kafka_t *producer(const char *bootstrap, const char *acks, const char 
     set(conf, "queue.buffering.max.messages", "1000000");
     set(conf, "queue.buffering.max.kbytes", "524288");
     set(conf, "acks", acks);
+    set(conf, "log_level", "2");  /* A broker may be killed on purpose; losses are counted. */
     if (linger_ms != NULL) set(conf, "linger.ms", linger_ms);
     rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
     return client(RD_KAFKA_PRODUCER, conf, bootstrap);
@@ -155,16 +165,39 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void latency(const char *bootstrap, const char *name, long size, long count, long rate) {
+#define DELIVERING_AFTER 100
+
+/* Says when messages arrive, begins to count them after a line of input; returns whether the input
+ * has ended. */
+static int follow_input(void) {
+    static int is_told;
+    if (!is_told && __atomic_load_n(&delivered, __ATOMIC_ACQUIRE) >= DELIVERING_AFTER) {
+        is_told = 1;
+        puts("delivering");
+        fflush(stdout);
+    }
+    struct pollfd input = {0, POLLIN, 0};
+    char line[64];
+    if (poll(&input, 1, 0) <= 0) return 0;
+    if (read(0, line, sizeof line) <= 0) return 1;
+    __atomic_store_n(&counted_from, now_ns(), __ATOMIC_RELEASE);
+    return 0;
+}
+
+static void latency(const char *bootstrap, const char *name, long size, long count, long rate,
+                    int is_ended_by_input) {
     rd_kafka_t *rk = producer(bootstrap, "all", "0");
     rd_kafka_topic_t *topic = warm_topic(rk, name);
     char *value = malloc(size);
     memset(value, 'x', size);
     latencies_ns = calloc(count, sizeof *latencies_ns);
+    if (is_ended_by_input) counted_from = INT64_MAX;
     pthread_t poller;
     if (pthread_create(&poller, NULL, poll_reports, rk) != 0) fail("no thread", strerror(errno));
     int64_t started = now_ns();
     for (long i = 0; i < count; i++) {
+        if (is_ended_by_input && follow_input()) count = i;
+        if (i == count) break;
         int64_t due = started + i * (1000000000LL / rate);
         struct timespec t = {due / 1000000000LL, due % 1000000000LL};
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) continue;
@@ -175,10 +208,11 @@ static void latency(const char *bootstrap, const char *name, long size, long cou
     __atomic_store_n(&polling, 0, __ATOMIC_RELEASE);
     pthread_join(poller, NULL);
     check_delivered(count);
-    qsort(latencies_ns, count, sizeof *latencies_ns, compare);
+    if (counted == 0) fail("latency", "ended before the first message that counts");
+    qsort(latencies_ns, counted, sizeof *latencies_ns, compare);
     printf("{\"elapsed_ns\": %ld, \"p50_ns\": %ld, \"p99_ns\": %ld, \"max_ns\": %ld}\n",
-           (long)elapsed, (long)latencies_ns[count / 2], (long)latencies_ns[count * 99 / 100],
-           (long)latencies_ns[count - 1]);
+           (long)elapsed, (long)latencies_ns[counted / 2], (long)latencies_ns[counted * 99 / 100],
+           (long)latencies_ns[counted - 1]);
     rd_kafka_topic_destroy(topic);
     rd_kafka_destroy(rk);
     free(latencies_ns);
@@ -277,8 +311,10 @@ int main(int argc, char **argv) {
     else if (strcmp(mode, "consume") == 0 && argc == 6)
         consume(argv[2], argv[3], number(argv[4]), number(argv[5]));
     else if (strcmp(mode, "latency") == 0 && argc == 7)
-        latency(argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6]));
+        latency(argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6]), 0);
+    else if (strcmp(mode, "beside") == 0 && argc == 7)
+        latency(argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6]), 1);
     else
-        fail("usage", "create|produce|fill|consume|latency, see the top of the source");
+        fail("usage", "create|produce|fill|consume|latency|beside, see the top of the source");
     return 0;
 }

@@ -6,7 +6,7 @@
  * Connection n writes to partition n % PARTITIONS and keeps DEPTH requests in flight. A request
  * (version 3 to 8, acks=all) holds one batch of RECORDS records. In an idempotent load each
  * connection asks the server for a producer id of its own and numbers its batches. Prints one line
- * of JSON; exits with 1 at the first answer with an error.
+ * of JSON, with percentiles of the time from request to answer where DEPTH is 1; exits with 1 at the first answer with an error.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -178,6 +178,7 @@ struct connection {
     int32_t sequence, records;
     long unsent;          /* requests to send, the one under way included */
     size_t sent;          /* bytes of the request under way */
+    int64_t sent_at;      /* when its last request began to leave */
     uint8_t answer[MAX_ANSWER];
     size_t received;      /* bytes of the answer under way */
 };
@@ -205,6 +206,7 @@ static void send_requests(int poller, struct connection *c) {
             number_batch(c->request, c->producer_id, c->sequence);
             c->sequence += c->records;
         }
+        if (c->sent == 0) c->sent_at = now_ns(CLOCK_MONOTONIC);
         size_t rest = c->request->frame.size - c->sent;
         ssize_t count = send(c->fd, c->request->frame.data + c->sent, rest, MSG_NOSIGNAL);
         if (count < 0 && errno != EAGAIN) fail("send", strerror(errno));
@@ -291,6 +293,11 @@ static long receive_answers(struct connection *c, size_t topic_size) {
     return answers;
 }
 
+static int compare(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
 static long number(const char *text) {
     char *end;
     long value = strtol(text, &end, 10);
@@ -323,6 +330,7 @@ int main(int argc, char **argv) {
         watch(poller, EPOLL_CTL_ADD, &all[i]);
     }
     long started_requests = 0, answered = 0;
+    int64_t *latencies = calloc(requests + 1, sizeof *latencies);
     int64_t started = now_ns(CLOCK_MONOTONIC);
     for (long i = 0; i < connections; i++) {
         long first = depth < requests - started_requests ? depth : requests - started_requests;
@@ -338,6 +346,8 @@ int main(int argc, char **argv) {
             struct connection *c = events[i].data.ptr;
             if (events[i].events & EPOLLIN) {
                 long answers = receive_answers(c, strlen(topic));
+                if (depth == 1 && answers == 1)
+                    latencies[answered] = now_ns(CLOCK_MONOTONIC) - c->sent_at;
                 answered += answers;
                 for (; answers > 0 && started_requests < requests; answers--) {
                     c->unsent++;
@@ -348,7 +358,13 @@ int main(int argc, char **argv) {
         }
     }
     int64_t elapsed = now_ns(CLOCK_MONOTONIC) - started;
-    printf("{\"elapsed_ns\": %ld, \"client_cpu_ns\": %ld, \"requests\": %ld, \"bytes\": %ld}\n",
+    qsort(latencies, requests, sizeof *latencies, compare);
+    if (depth == 1)
+        printf("{\"p50_ns\": %ld, \"p99_ns\": %ld, ", (long)latencies[requests / 2],
+               (long)latencies[requests * 99 / 100]);
+    else
+        printf("{");
+    printf("\"elapsed_ns\": %ld, \"client_cpu_ns\": %ld, \"requests\": %ld, \"bytes\": %ld}\n",
            (long)elapsed, (long)now_ns(CLOCK_PROCESS_CPUTIME_ID), requests,
            (long)(templates[0].frame.size * requests));
     return 0;
