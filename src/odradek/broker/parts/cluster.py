@@ -23,11 +23,11 @@ from odradek.replication.directory_moves import DirectoryMoves
 from odradek.replication.isr_updates import IsrUpdates
 from odradek.tasks import Tasks
 
-__all__ = ["Cluster", "cluster_parts"]
+__all__ = ["ClusterParts", "cluster_parts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterParts:
     """What a broker does with others: it follows them, controls them, and asks their controller."""
 
     controller: Controller
@@ -55,7 +55,7 @@ class Cluster:
 @asynccontextmanager
 async def cluster_parts(
     base: Base, engine: MetadataEngine, state: State, tasks: Tasks
-) -> AsyncIterator[Cluster]:
+) -> AsyncIterator[ClusterParts]:
     """Builds the parts; on exit no fetcher and no move runs, and peers are disconnected."""
     replicas, waiter, port = state.replication.replicas, state.replication.waiter, engine.port
     isr_updates = build_isr_updates(base, replicas, port, tasks)
@@ -74,7 +74,7 @@ async def cluster_parts(
             context = build_context(
                 base, engine, state, controller, services, link, verification, tasks
             )
-            yield Cluster(
+            yield ClusterParts(
                 controller=controller,
                 link=link,
                 isr_updates=isr_updates,
