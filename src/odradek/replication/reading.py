@@ -216,9 +216,12 @@ class Reads:
             operation.force_complete()
             resume(self._forget(partitions))
             raise
-        if operation.is_completed or self._is_enough(params, results):
+        has_changed, is_enough = operation.is_completed, self._is_enough(params, results)
+        if has_changed or is_enough:
             operation.force_complete()
             yield from self._forget(partitions)
+            if not is_enough:  # What has changed was read before.
+                results = yield from self._read_in_steps(params, partitions, is_first_read=False)
             answer(results)
             return
         is_reading = False
