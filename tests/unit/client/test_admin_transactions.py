@@ -19,6 +19,7 @@ from odradek.protocol.messages import find_coordinator as finding
 from odradek.protocol.messages import list_transactions as listed
 from odradek.protocol.messages import update_features as features
 from odradek.protocol.messages import write_txn_markers as markers
+from odradek.protocol.schema import replace
 from tests.support.scripted_broker import HANG_UP, ScriptedBroker, scripted, told_topic
 
 T = TypeVar("T")
@@ -138,18 +139,20 @@ def test_a_duration_below_zero_is_refused() -> None:
 
 
 def producer(producer_id: int, start: int, *, minutes_ago: int = 60) -> producers.ProducerState:
-    now_ms = ClientSurroundings.system().clock.now_ms()
+    """Its time counts from now; `in_partition` adds the time at which the test runs."""
     return producers.ProducerState(
         producer_id=producer_id,
         producer_epoch=3,
         coordinator_epoch=2,
-        last_timestamp=now_ms - minutes_ago * MINUTE_MS,
+        last_timestamp=-minutes_ago * MINUTE_MS,
         current_txn_start_offset=start,
     )
 
 
 def in_partition(*rows: producers.ProducerState) -> producers.DescribeProducersResponse:
-    partition = producers.PartitionResponse(partition_index=0, active_producers=rows)
+    now_ms = ClientSurroundings.system().clock.now_ms()
+    dated = [replace(row, last_timestamp=now_ms + row.last_timestamp) for row in rows]
+    partition = producers.PartitionResponse(partition_index=0, active_producers=dated)
     return producers.DescribeProducersResponse(
         topics=[producers.TopicResponse(name="t", partitions=[partition])]
     )
