@@ -16,7 +16,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def test_readers_get_what_was_committed(tmp_path: Path) -> None:
-    """10:TX-1, 10:TX-2, 10:TX-3, and 10:8.4 after each restart."""
+    """10:TX-1, 10:TX-2, 10:TX-3, 15:G1a, and 10 section 8.4 after each restart."""
     delivered = repeated = 0
     for seed in SEEDS:
         result = run_log(seed, tmp_path / str(seed))
