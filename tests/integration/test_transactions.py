@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from odradek import Producer
 from odradek.errors import ErrorCode
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.envelope import parse_response
@@ -427,6 +428,40 @@ def test_the_level_moves_while_a_producer_runs(port: int) -> None:
             assert producer.end(is_commit=True) is NONE
             wait_until(lambda: described(port, "levels")[0] == "CompleteCommit")
     wait_until(lambda: finalized(port) == {"transaction.version": 2})
+
+
+def test_producers_of_both_protocols_go_on_while_the_level_moves(port: int) -> None:
+    """Ours takes the protocol of the level with its next transaction; librdkafka keeps to one."""
+    server = f"127.0.0.1:{port}"
+    theirs = ForeignProducer({"bootstrap.servers": server, "transactional.id": "moved-librdkafka"})
+    theirs.init_transactions(60)
+    kept = []
+    with Producer(
+        bootstrap_servers=server, transactional_id="moved-ours", metadata_max_age_ms=100
+    ) as ours:
+        ours.init_transactions()
+        for turn, (level, kind) in enumerate([(2, 1), (1, 2), (0, 3), (2, 1)]):
+            for is_commit in (True, False):
+                values = [b"moved-%d-%d-%d" % (turn, is_commit, number) for number in range(2)]
+                theirs.begin_transaction()
+                theirs.produce("t", values[0], partition=0)
+                theirs.flush(60)
+                ours.begin_transaction()
+                ours.send("t", values[1], partition=0).result(60)
+                if is_commit:
+                    assert update(port, level, kind) is NONE
+                    ours.commit_transaction()
+                    theirs.commit_transaction(60)
+                    kept += values
+                else:
+                    ours.abort_transaction()
+                    theirs.abort_transaction(60)
+    wait_until(lambda: finalized(port) == {"transaction.version": 2})
+
+    def found() -> list[bytes]:
+        return sorted(one for one in read_values(port, 0) if one.startswith(b"moved-"))
+
+    wait_until(lambda: found() == sorted(kept))
 
 
 def finalized(port: int) -> dict[str, int]:
