@@ -40,7 +40,7 @@ import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.state.Stores;
 
 public final class JavaJudge {
-    private static final Duration WAIT = Duration.ofSeconds(60);
+    private static final Duration WAIT = Duration.ofSeconds(180);
 
     private static final class ExitError extends Error {
         final int code;
@@ -157,7 +157,7 @@ public final class JavaJudge {
     private static void fence(String bootstrap, String topic) throws Exception {
         KafkaProducer<String, String> first = producer(bootstrap, "fenced-" + topic);
         first.beginTransaction();
-        first.send(new ProducerRecord<>(topic, 0, null, "zombie")).get(60, TimeUnit.SECONDS);
+        first.send(new ProducerRecord<>(topic, 0, null, "zombie")).get(WAIT.toSeconds(), TimeUnit.SECONDS);
         try (KafkaProducer<String, String> second = producer(bootstrap, "fenced-" + topic)) {
             second.beginTransaction();
             second.send(new ProducerRecord<>(topic, 0, null, "successor"));

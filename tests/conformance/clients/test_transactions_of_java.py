@@ -22,7 +22,7 @@ from tests.support.group_readers import create_topic, new_name, produce
 from tests.support.java_judge import JavaJudge, running_judge
 from tests.support.odradek_broker import Requests, running_odradek
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 _SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
