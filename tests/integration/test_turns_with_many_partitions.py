@@ -20,6 +20,7 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -209,6 +210,9 @@ def test_a_hundred_thousand_partitions_in_one_transaction(crowd: Crowd) -> None:
     def add_too_many() -> None:
         assert add(100_000, TOPICS[0]) == {unknown: 100_000 - PARTITIONS, rest: PARTITIONS}
 
+    nothing = AddPartitionsToTxnTransaction(transactional_id="crowd", verify_only=True, topics=[])
+    in_vain = AddPartitionsToTxnRequest(transactions=[nothing] * 60_000)
+    check(crowd, lambda: crowd.call(ApiKey.ADD_PARTITIONS_TO_TXN, 4, in_vain))
     check(crowd, add_too_many)
     assert state() == ("Empty", 0)
     check(crowd, lambda: add(PARTITIONS, *TOPICS))

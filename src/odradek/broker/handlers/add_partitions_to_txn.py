@@ -76,6 +76,7 @@ def handle_add_partitions_to_txn(request: Request, context: BrokerContext) -> St
     for transaction, errors in zip(transactions, outcomes, strict=True):
         gathering.begin()
         yield from _add(request, transaction, errors, gathering, context)
+        yield
     gathering.end()
     return None
 
@@ -125,7 +126,6 @@ def _add(
         on_added,
         transaction_version=0 if is_from_client else EPOCH_PER_TRANSACTION,
     )
-    yield
 
 
 def _list_partitions(
