@@ -204,9 +204,7 @@ async def test_a_failed_batch_fails_the_transaction_and_those_behind_it(version:
             await producer.abort_transaction()
             async with producer.transaction():
                 await send_all(producer, b"next")
-        ends = [one.committed for one in broker.received(ApiKey.END_TXN)]
-        assert ends[-1]
-        assert not any(ends[:-1])
+        assert [one.committed for one in broker.received(ApiKey.END_TXN)] == [False, True]
         assert numbers(broker)[-1] == (0, PRODUCER_EPOCH + 1, 0)
         # EndTxn 5 has raised the epoch; below, InitProducerId has to.
         inits = [one.producer_epoch for one in broker.received(ApiKey.INIT_PRODUCER_ID)]
@@ -520,7 +518,10 @@ async def test_a_block_raises_what_has_failed_in_it() -> None:
                 await abort_and(producer, None)
             async with producer.transaction():
                 await send_all(producer, b"b")
-        assert [one.committed for one in broker.received(ApiKey.END_TXN)] == [False, True]
+        # An abort may find that nothing was sent yet, and needs no request then.
+        ends = [one.committed for one in broker.received(ApiKey.END_TXN)]
+        assert ends[-1]
+        assert not any(ends[:-1])
 
 
 async def test_a_block_whose_commit_is_cancelled_ends_so() -> None:
