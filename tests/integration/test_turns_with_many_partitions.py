@@ -211,7 +211,7 @@ def test_a_hundred_thousand_partitions_in_one_transaction(crowd: Crowd) -> None:
         assert add(100_000, TOPICS[0]) == {unknown: 100_000 - PARTITIONS, rest: PARTITIONS}
 
     nothing = AddPartitionsToTxnTransaction(transactional_id="crowd", verify_only=True, topics=[])
-    in_vain = AddPartitionsToTxnRequest(transactions=[nothing] * 60_000)
+    in_vain = AddPartitionsToTxnRequest(transactions=[nothing] * 50_000)
     check(crowd, lambda: crowd.call(ApiKey.ADD_PARTITIONS_TO_TXN, 4, in_vain))
     check(crowd, add_too_many)
     assert state() == ("Empty", 0)
