@@ -1,12 +1,14 @@
 """Transactions through real brokers: by request, by the producers of others, in a cluster."""
 
+import asyncio
 import contextlib
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
+import aiokafka
 import pytest
 from confluent_kafka import Consumer as ForeignConsumer
 from confluent_kafka import Producer as ForeignProducer
@@ -14,8 +16,10 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from odradek import Producer
 from odradek.errors import ErrorCode
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.envelope import parse_response
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -58,8 +62,10 @@ from odradek.protocol.messages.update_features import (
 )
 from odradek.records.batch import parse_header
 from odradek.records.builder import build_batch
+from odradek.records.compression import Codec
 from odradek.records.record import read_records
 from odradek.testing import EmbeddedBroker, EmbeddedCluster
+from tests.conformance.clients.adaptors import kafka
 from tests.conformance.clients.raw import RawConnection
 from tests.support.group_members import create_topic
 from tests.support.group_members import wait_until as wait_for
@@ -308,6 +314,47 @@ def test_a_batch_without_a_transaction_is_refused(port: int) -> None:
         assert b"nobody knows" not in read(port, 1, is_committed=False)[0]
 
 
+def test_compressed_batches_that_wait_for_their_coordinator(port: int) -> None:
+    """15:KAFKA-15653: each is stored as it came, though others arrive before it is appended."""
+    with RawTransaction(port, "compressed") as producer, RawConnection(port) as connection:
+        producer.init()
+        expected = []
+        for number in range(2 * 4):
+            partition, sequence = number % 2, number // 2
+            value = b"compressed-%d-" % number * 3_000
+            expected.append((partition, value))
+            batch = build_batch(
+                [(time.time_ns() // 1_000_000, None, value, ())],
+                codec=Codec.GZIP if number % 4 < 2 else Codec.LZ4,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                base_sequence=sequence,
+                is_transactional=True,
+            )
+            rows = [PartitionProduceData(index=partition, records=batch)]
+            request = ProduceRequest(
+                transactional_id="compressed",
+                acks=-1,
+                timeout_ms=5_000,
+                topic_data=[TopicProduceData(name="t", partition_data=rows)],
+            )
+            connection.send_request(ApiKey.PRODUCE, 12, number, request)
+        for number in range(len(expected)):
+            found, answer = parse_response(connection.receive_frame(), ApiKey.PRODUCE, 12)
+            assert isinstance(answer, ProduceResponse)
+            assert found == number
+            assert answer.responses[0].partition_responses[0].error_code == NONE
+        assert producer.end(is_commit=True) is NONE
+        for partition in range(2):
+            mine = [value for where, value in expected if where == partition]
+            wait_until(partial(has_all, port, partition, mine))
+
+
+def has_all(port: int, partition: int, wanted: list[bytes]) -> bool:
+    found = read_values(port, partition)
+    return [value for value in found if value in wanted] == wanted
+
+
 def test_of_a_wrong_partition_nothing_is_added(port: int) -> None:
     with RawTransaction(port, "wrong") as producer:
         producer.init()
@@ -316,8 +363,6 @@ def test_of_a_wrong_partition_nothing_is_added(port: int) -> None:
         assert producer.add(0, topic="nowhere") == [unknown]
         assert described(port, "wrong") == ("Empty", [])
         assert producer.add(*range(10_000))[-1] is unknown
-        with RawTransaction(port, "too many") as crowd, pytest.raises(AssertionError):
-            crowd.add(*range(100_000))  # Above the elements of a request: the connection ends.
         assert producer.add(0, 1, 0) == [NONE, NONE]
         assert described(port, "wrong") == ("Ongoing", [("t", [0, 1])])
         assert producer.end(is_commit=False) is NONE
@@ -385,6 +430,40 @@ def test_the_level_moves_while_a_producer_runs(port: int) -> None:
     wait_until(lambda: finalized(port) == {"transaction.version": 2})
 
 
+def test_producers_of_both_protocols_go_on_while_the_level_moves(port: int) -> None:
+    """Ours takes the protocol of the level with its next transaction; librdkafka keeps to one."""
+    server = f"127.0.0.1:{port}"
+    theirs = ForeignProducer({"bootstrap.servers": server, "transactional.id": "moved-librdkafka"})
+    theirs.init_transactions(60)
+    kept = []
+    with Producer(
+        bootstrap_servers=server, transactional_id="moved-ours", metadata_max_age_ms=100
+    ) as ours:
+        ours.init_transactions()
+        for turn, (level, kind) in enumerate([(2, 1), (1, 2), (0, 3), (2, 1)]):
+            for is_commit in (True, False):
+                values = [b"moved-%d-%d-%d" % (turn, is_commit, number) for number in range(2)]
+                theirs.begin_transaction()
+                theirs.produce("t", values[0], partition=0)
+                theirs.flush(60)
+                ours.begin_transaction()
+                ours.send("t", values[1], partition=0).result(60)
+                if is_commit:
+                    assert update(port, level, kind) is NONE
+                    ours.commit_transaction()
+                    theirs.commit_transaction(60)
+                    kept += values
+                else:
+                    ours.abort_transaction()
+                    theirs.abort_transaction(60)
+    wait_until(lambda: finalized(port) == {"transaction.version": 2})
+
+    def found() -> list[bytes]:
+        return sorted(one for one in read_values(port, 0) if one.startswith(b"moved-"))
+
+    wait_until(lambda: found() == sorted(kept))
+
+
 def finalized(port: int) -> dict[str, int]:
     with RawConnection(port) as connection:
         message = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
@@ -432,16 +511,16 @@ def test_a_decided_transaction_survives_the_broker(tmp_path: Path) -> None:
 # Producers of others
 
 
-def transact_by_librdkafka(server: str, count: int) -> list[bytes]:
+def transact_by_librdkafka(server: str, name: str, count: int) -> list[bytes]:
     """Commits every other transaction, over two partitions; returns what is committed."""
     producer = ForeignProducer(
-        {"bootstrap.servers": server, "transactional.id": "librdkafka", "linger.ms": 0}
+        {"bootstrap.servers": server, "transactional.id": name, "linger.ms": 0}
     )
     producer.init_transactions(60)
     committed = []
     for number in range(count):
         producer.begin_transaction()
-        values = [b"rd-%d-%d" % (number, index) for index in range(4)]
+        values = [b"%s-%d-%d" % (name.encode(), number, index) for index in range(4)]
         for index, value in enumerate(values):
             producer.produce("t", value, partition=index % 2)
         if number % 2:
@@ -455,16 +534,13 @@ def transact_by_librdkafka(server: str, count: int) -> list[bytes]:
     return committed
 
 
-def transact_by_kafka_python(server: str, count: int) -> list[bytes]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # It reads its files in an old way.
-        from kafka import KafkaProducer
-    producer = KafkaProducer(bootstrap_servers=server, transactional_id="kafka-python")
+def transact_by_kafka_python(server: str, name: str, count: int) -> list[bytes]:
+    producer = kafka.KafkaProducer(bootstrap_servers=server, transactional_id=name)
     producer.init_transactions()
     committed = []
     for number in range(count):
         producer.begin_transaction()
-        values = [b"py-%d-%d" % (number, index) for index in range(4)]
+        values = [b"%s-%d-%d" % (name.encode(), number, index) for index in range(4)]
         for index, value in enumerate(values):
             producer.send("t", value, partition=index % 2)
         if number % 2:
@@ -476,36 +552,121 @@ def transact_by_kafka_python(server: str, count: int) -> list[bytes]:
     return committed
 
 
-@pytest.mark.parametrize("transact", [transact_by_librdkafka, transact_by_kafka_python])
-def test_foreign_producers(port: int, transact: Callable[[str, int], list[bytes]]) -> None:
-    committed = transact(f"127.0.0.1:{port}", 6)
+def transact_by_aiokafka(server: str, name: str, count: int) -> list[bytes]:
+    async def transact() -> list[bytes]:
+        committed = []
+        async with aiokafka.AIOKafkaProducer(
+            bootstrap_servers=server, transactional_id=name
+        ) as producer:
+            for number in range(count):
+                await producer.begin_transaction()
+                values = [b"%s-%d-%d" % (name.encode(), number, index) for index in range(4)]
+                for index, value in enumerate(values):
+                    await producer.send("t", value, partition=index % 2)
+                if number % 2:
+                    await producer.abort_transaction()
+                else:
+                    await producer.commit_transaction()
+                    committed += values
+        return committed
+
+    return asyncio.run(transact())
+
+
+@pytest.fixture(params=[2, 0], ids=["version-2", "version-0"])
+def level(request: pytest.FixtureRequest, port: int) -> Iterator[int]:
+    """The `transaction.version` of the cluster."""
+    wanted: int = request.param
+    if wanted != 2:
+        assert update(port, wanted, 3) is NONE
+        wait_until(lambda: finalized(port).get("transaction.version", 0) == wanted)
+    yield wanted
+    if wanted != 2:
+        assert update(port, 2, 1) is NONE
+        wait_until(lambda: finalized(port) == {"transaction.version": 2})
+
+
+@pytest.mark.parametrize(
+    "transact", [transact_by_librdkafka, transact_by_kafka_python, transact_by_aiokafka]
+)
+def test_foreign_producers(
+    port: int, level: int, transact: Callable[[str, str, int], list[bytes]]
+) -> None:
+    """10:TX-1, 10:TX-2."""
+    name = f"{transact.__name__}-{level}"
+    committed = transact(f"127.0.0.1:{port}", name, 6)
     assert len(committed) == 12
 
     def found() -> list[bytes]:
-        prefix = committed[0][:3]
         values = read_values(port, 0) + read_values(port, 1)
-        return sorted(value for value in values if value.startswith(prefix))
+        return sorted(value for value in values if value.startswith(name.encode()))
 
     wait_until(lambda: found() == sorted(committed))
 
 
-def test_offsets_are_committed_with_their_transaction(port: int) -> None:
-    """10:TX-12, by librdkafka."""
-    server = f"127.0.0.1:{port}"
-    producer = ForeignProducer({"bootstrap.servers": server, "transactional.id": "offsets"})
+def offsets_by_librdkafka(server: str, group: str, steps: Sequence[tuple[int, bool]]) -> None:
+    producer = ForeignProducer({"bootstrap.servers": server, "transactional.id": group})
     producer.init_transactions(60)
-    consumer = ForeignConsumer({"bootstrap.servers": server, "group.id": "in-transactions"})
+    consumer = ForeignConsumer({"bootstrap.servers": server, "group.id": group})
+    for offset, is_commit in steps:
+        producer.begin_transaction()
+        producer.produce("t", b"with offsets", partition=1)
+        producer.send_offsets_to_transaction(
+            [Place("t", 0, offset)], consumer.consumer_group_metadata(), 60
+        )
+        if is_commit:
+            producer.commit_transaction(60)
+        else:
+            producer.abort_transaction(60)
+    consumer.close()
+
+
+def offsets_by_kafka_python(server: str, group: str, steps: Sequence[tuple[int, bool]]) -> None:
+    producer = kafka.KafkaProducer(bootstrap_servers=server, transactional_id=group)
+    producer.init_transactions()
+    for offset, is_commit in steps:
+        producer.begin_transaction()
+        producer.send("t", b"with offsets", partition=1)
+        place = kafka.TopicPartition("t", 0)
+        offsets = {place: kafka.structs.OffsetAndMetadata(offset, "", -1)}
+        producer.send_offsets_to_transaction(offsets, group)
+        if is_commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    producer.close()
+
+
+def offsets_by_aiokafka(server: str, group: str, steps: Sequence[tuple[int, bool]]) -> None:
+    async def transact() -> None:
+        async with aiokafka.AIOKafkaProducer(
+            bootstrap_servers=server, transactional_id=group
+        ) as producer:
+            for offset, is_commit in steps:
+                await producer.begin_transaction()
+                await producer.send("t", b"with offsets", partition=1)
+                place = aiokafka.TopicPartition("t", 0)
+                await producer.send_offsets_to_transaction({place: offset}, group)
+                if is_commit:
+                    await producer.commit_transaction()
+                else:
+                    await producer.abort_transaction()
+
+    asyncio.run(transact())
+
+
+@pytest.mark.parametrize(
+    "transact", [offsets_by_librdkafka, offsets_by_kafka_python, offsets_by_aiokafka]
+)
+def test_offsets_are_committed_with_their_transaction(
+    port: int, level: int, transact: Callable[[str, str, Sequence[tuple[int, bool]]], None]
+) -> None:
+    """10:TX-12."""
+    server, group = f"127.0.0.1:{port}", f"{transact.__name__}-{level}"
+    consumer = ForeignConsumer({"bootstrap.servers": server, "group.id": group})
     try:
-        for offset, is_commit, expected in ((3, True, 3), (4, False, 3), (5, True, 5)):
-            producer.begin_transaction()
-            producer.produce("t", b"with offsets", partition=1)
-            producer.send_offsets_to_transaction(
-                [Place("t", 0, offset)], consumer.consumer_group_metadata(), 60
-            )
-            if is_commit:
-                producer.commit_transaction(60)
-            else:
-                producer.abort_transaction(60)
+        for steps, expected in (([(3, True)], 3), ([(4, False)], 3), ([(4, False), (5, True)], 5)):
+            transact(server, group, steps)
             [place] = consumer.committed([Place("t", 0)], timeout=60)
             assert place.offset == expected
     finally:
@@ -522,12 +683,12 @@ def test_coordinator_and_leaders_on_different_brokers(tmp_path: Path) -> None:
         new = NewTopic("t", num_partitions=2, replication_factor=3)
         admin = AdminClient({"bootstrap.servers": server})  # Kept until the answer is there.
         admin.create_topics([new])["t"].result(60)
-        committed = transact_by_librdkafka(server, 4)
+        committed = transact_by_librdkafka(server, "librdkafka", 4)
         wait_until(lambda: sorted(read_by_consumer(server)) == sorted(committed))
         coordinator = coordinator_of(port_of(server.split(",")[0]), "librdkafka")
         cluster.kill(coordinator)
         left = ",".join(cluster.bootstrap_server(one) for one in range(3) if one != coordinator)
-        committed += transact_by_librdkafka(left, 4)
+        committed += transact_by_librdkafka(left, "librdkafka", 4)
         wait_until(lambda: sorted(read_by_consumer(left)) == sorted(committed))
 
 

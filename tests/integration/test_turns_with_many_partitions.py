@@ -8,6 +8,7 @@ made and removed, checkpoints have an entry for each. Turns are measured as in
 import gc
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,23 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.delete_topics import DeleteTopicsRequest
+from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.metadata import MetadataRequest
 from tests.conformance.clients.raw import RawConnection
 from tests.integration.test_turns_of_every_api import LIMIT_NS, MeasuredBroker, attempts
+from tests.support.group_members import wait_until
 from tests.support.logs import LogFixture
 
 PARTITIONS = 1_000  # Of each topic.
@@ -155,3 +166,62 @@ def test_all_partitions_are_fetched_in_short_turns(crowd: Crowd) -> None:
         crowd.fetch(session_id=begun.session_id, epoch=-1, topics=())
 
     check(crowd, fetch)
+
+
+def test_a_hundred_thousand_partitions_in_one_transaction(crowd: Crowd) -> None:
+    """Those that do not exist are named, and nothing is added; those that do are, at once."""
+    unknown, rest = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+
+    def find_coordinator() -> bool:
+        request = FindCoordinatorRequest(key_type=1, coordinator_keys=["crowd"])
+        answer = crowd.call(ApiKey.FIND_COORDINATOR, 4, request)
+        return not answer.coordinators[0].error_code
+
+    wait_until(find_coordinator, "the coordinator is found")
+    request = InitProducerIdRequest(transactional_id="crowd", transaction_timeout_ms=60_000)
+    producer = crowd.call(ApiKey.INIT_PRODUCER_ID, 4, request)
+    assert producer.error_code == ErrorCode.NONE
+
+    def add(count: int, *topics: str) -> dict[int, int]:
+        """The numbers of the errors, by code."""
+        answer = crowd.call(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            3,
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="crowd",
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.producer_epoch,
+                v3_and_below_topics=[
+                    AddPartitionsToTxnTopic(name=topic, partitions=range(count)) for topic in topics
+                ],
+            ),
+        )
+        return Counter(
+            row.partition_error_code
+            for topic in answer.results_by_topic_v3_and_below
+            for row in topic.results_by_partition
+        )
+
+    def state() -> tuple[str, int]:
+        request = DescribeTransactionsRequest(transactional_ids=["crowd"])
+        [row] = crowd.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states
+        return row.transaction_state, sum(len(one.partitions) for one in row.topics)
+
+    def add_too_many() -> None:
+        assert add(100_000, TOPICS[0]) == {unknown: 100_000 - PARTITIONS, rest: PARTITIONS}
+
+    nothing = AddPartitionsToTxnTransaction(transactional_id="crowd", verify_only=True, topics=[])
+    in_vain = AddPartitionsToTxnRequest(transactions=[nothing] * 50_000)
+    check(crowd, lambda: crowd.call(ApiKey.ADD_PARTITIONS_TO_TXN, 4, in_vain))
+    check(crowd, add_too_many)
+    assert state() == ("Empty", 0)
+    check(crowd, lambda: add(PARTITIONS, *TOPICS))
+    assert state() == ("Ongoing", len(TOPICS) * PARTITIONS)
+    request_end = EndTxnRequest(
+        transactional_id="crowd",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        committed=False,
+    )
+    assert crowd.call(ApiKey.END_TXN, 4, request_end).error_code == ErrorCode.NONE
+    wait_until(lambda: state()[0] == "CompleteAbort", "the markers are written")

@@ -190,6 +190,13 @@ _LONG_HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
     ApiKey.OFFSET_COMMIT: handle_many_commits,
 }
 
+# The elements of those that may have more than others.
+_MORE_ELEMENTS: Final[Mapping[ApiKey, int]] = {
+    **dict.fromkeys(_OF_CONTROLLER, sys.maxsize),
+    # A client learns which partitions do not exist, of however many it adds.
+    ApiKey.ADD_PARTITIONS_TO_TXN: 1 << 17,
+}
+
 # The APIs that are answered without metadata.
 _SERVED_AT_ONCE: Final = _OF_CONTROLLER | {ApiKey.API_VERSIONS}
 
@@ -239,7 +246,7 @@ def dispatch(
         if size > LONG_REQUEST_BYTES and not _is_parsed_by_handler(request, context):
             if size > (most := _LONGER.get(key, MAX_REQUEST_BYTES)):
                 raise DecodeError(f"a {key.name} of {size} bytes, expected {most} at most")
-            elements = sys.maxsize if key in _OF_CONTROLLER else MAX_ELEMENTS
+            elements = _MORE_ELEMENTS.get(key, MAX_ELEMENTS)
             if request.parsed is None and not parse_in_slices(request, context, elements):
                 return None
             handler = _LONG_HANDLERS.get(key, handler)

@@ -121,6 +121,13 @@ def check_commands(odradek: Commands, topic: str, running: TransactionDescriptio
     name, producer_id = running.transactional_id, running.producer_id
     list_ = odradek.ok("transactions", "list", "--state", "ongoing", "--producer-id", producer_id)
     assert list_.rows == [[name, str(running.coordinator), str(producer_id), "Ongoing"]]
+    (listed,) = odradek.ok("transactions", "list", "--producer-id", producer_id, "--json").json
+    assert listed == {
+        "transactional_id": name,
+        "coordinator": running.coordinator,
+        "producer_id": producer_id,
+        "state": "Ongoing",
+    }
     (shown,) = odradek.ok("transactions", "describe", name, "--json").json
     assert shown["partitions"] == [{"topic": topic, "partition": 0}]
     assert shown["duration_ms"] >= 0
@@ -231,7 +238,13 @@ def check_hanging_transactions_are_found_and_aborted(bootstrap: str) -> None:
         assert admin.abort_transactions([first]) == {first: None}
         eventually(lambda: stable_end() == 1, "the second one is waited for")
         place = (tp.topic, "--partition", 0)
-        odradek.ok("transactions", "abort", *place, "--start-offset", second.start_offset)
+        start = second.start_offset
+        (ended,) = odradek.ok(
+            "transactions", "abort", *place, "--start-offset", start, "--json"
+        ).json
+        assert [ended[name] for name in ("topic", "partition", "producer_id", "start_offset")] == [
+            *tp, second.producer_id, start,
+        ]  # fmt: skip
         eventually(lambda: stable_end() == 4, "all are ended, and so are their markers")
         assert odradek.ok("transactions", "find-hanging", tp.topic, "--json").json == []
         states = admin.describe_producers([tp])[tp]

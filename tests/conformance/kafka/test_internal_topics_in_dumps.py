@@ -1,19 +1,27 @@
-"""`odradek log dump` beside Kafka's own tool, on the internal topics that Kafka's brokers wrote."""
+"""`odradek log dump` beside Kafka's own tool, on the internal topics that both brokers write."""
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 
+from odradek.testing import EmbeddedBroker
 from tests.support.apache_kafka import KAFKA_VERSIONS, find_kafka, running_broker, why_missing
 from tests.support.commands import run_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 WAIT_S = 60
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
 RECORD = re.compile(r"\| offset: (\d+) .* key: (.*) payload: (.*)")
 
 
@@ -58,23 +66,39 @@ def comparable(text: str) -> Any:
     return told
 
 
-@pytest.mark.parametrize("version", KAFKA_VERSIONS)
-def test_both_tools_print_the_same(version: str, tmp_path: Path) -> None:
-    """10:9.10, 01: what brokers of both lines write, as the newer tool shows it."""
-    writer, tool = find_kafka(version), find_kafka(KAFKA_VERSIONS[0])
-    for name, install in ((version, writer), (KAFKA_VERSIONS[0], tool)):
-        if install is None:
-            pytest.skip(why_missing(name))
-    assert writer is not None
-    assert tool is not None
-    with running_broker(writer, tmp_path / "kafka") as broker:
-        transact(broker.bootstrap)
+@contextlib.contextmanager
+def running_writer(name: str, data_dir: Path) -> Iterator[tuple[str, Path]]:
+    """Runs a broker: its address, and its directory of partitions."""
+    if name == "odradek":
+        with EmbeddedBroker(SETTINGS, data_dir=data_dir) as broker:
+            yield broker.bootstrap_servers, data_dir
+        return
+    install = find_kafka(name)
+    if install is None:
+        pytest.skip(why_missing(name))
+    with running_broker(install, data_dir) as kafka:
+        yield kafka.bootstrap, kafka.log_dir
+
+
+@pytest.mark.parametrize("writer", [*KAFKA_VERSIONS, "odradek"])
+def test_both_tools_print_the_same(writer: str, tmp_path: Path) -> None:
+    """10:9.10, 01: what brokers of both lines and ours write, as the newer tool shows it."""
+    tool = find_kafka(KAFKA_VERSIONS[0])
+    if tool is None:
+        pytest.skip(why_missing(KAFKA_VERSIONS[0]))
+    with running_writer(writer, tmp_path / "data") as (bootstrap, log_dir):
+        transact(bootstrap)
     for topic, option in (
         ("__transaction_state", "--transaction-log-decoder"),
         ("__consumer_offsets", "--offsets-decoder"),
     ):
-        path = str(broker.log_dir / f"{topic}-0" / "00000000000000000000.log")
+        path = str(log_dir / f"{topic}-0" / "00000000000000000000.log")
         theirs = tool.dump_log_segments("--deep-iteration", option, "--files", path)
         ours = run_command("log", "dump", "--records", path)
         assert (ours.code, ours.err) == (0, "")
-        assert records(ours.lines) == records(theirs.stdout.splitlines())
+        shown = records(ours.lines)
+        assert shown == records(theirs.stdout.splitlines())
+        if topic == "__transaction_state":
+            # Empty, Ongoing, and the decisions with their ends.
+            states = {one[2]["data"]["transactionStatus"] for one in shown}
+            assert states == {0, 1, 2, 3, 4, 5}

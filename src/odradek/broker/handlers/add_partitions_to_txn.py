@@ -3,7 +3,7 @@
 Clients send versions 0 to 3, with one transaction. From version 4 on leaders send it, for several
 clients at once: to add the partitions a client produces to (`transaction.version` 2), or to verify
 that a client has added them. Of a transaction with a partition that does not exist, or that the
-client may not write to, nothing is added.
+client may not write to, nothing is added, nor of one with more than `MAX_ELEMENTS` at once.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -34,6 +34,7 @@ from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from odradek.protocol.primitives import MAX_ELEMENTS
 from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_add_partitions_to_txn"]
@@ -75,6 +76,7 @@ def handle_add_partitions_to_txn(request: Request, context: BrokerContext) -> St
     for transaction, errors in zip(transactions, outcomes, strict=True):
         gathering.begin()
         yield from _add(request, transaction, errors, gathering, context)
+        yield
     gathering.end()
     return None
 
@@ -124,7 +126,6 @@ def _add(
         on_added,
         transaction_version=0 if is_from_client else EPOCH_PER_TRANSACTION,
     )
-    yield
 
 
 def _list_partitions(
@@ -162,6 +163,10 @@ def _refuse(
                 if count % _PARTITIONS_PER_STEP == 0:
                     yield
         yield
+    if not is_refused and sum(map(len, errors.values())) > MAX_ELEMENTS:
+        # The record of its transaction is made in one step.
+        _set_all(errors, ErrorCode.INVALID_REQUEST)
+        return True
     if is_refused:
         for numbers in errors.values():
             for count, (number, error) in enumerate(numbers.items()):
@@ -197,6 +202,7 @@ def _answer(
                 transactional_id=transaction.transactional_id, topic_results=topics
             )
         )
+        yield
     if request.header.api_version < _FIRST_BROKER_VERSION:
         response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows[0].topic_results)
     else:

@@ -12,7 +12,7 @@ from odradek.client.lifecycle import AsyncClient
 from odradek.client.producer.errors import FatalTransactionError, RetriableTransactionError
 from odradek.client.producer.ticket import TransactionTicket
 from odradek.client.producer.transactions import Transactions
-from odradek.errors import ApiError
+from odradek.errors import OdradekError
 from odradek.model import TopicPartition
 
 __all__ = ["TransactionCalls", "group_of"]
@@ -133,10 +133,18 @@ class TransactionCalls(AsyncClient):
             raise
 
     async def abort_quietly(self) -> None:
-        """Aborts after a failure, which is to be raised rather than that of the abort."""
+        """Aborts after a failure, which is to be raised rather than that of the abort.
+
+        Does nothing where no abort is possible: the application has aborted, or the commit was
+        interrupted when it was on its way.
+        """
         try:
-            await self.abort_transaction()
-        except ApiError as error:
+            transactions = self._needed_transactions("abort_transaction")
+            if transactions.can_be_aborted:
+                await transactions.abort(None, "its block has failed")
+            else:
+                logger.info("the block of a transaction failed: %s", transactions.stage)
+        except OdradekError as error:
             logger.warning("a transaction could not be aborted: %s", error)
 
 

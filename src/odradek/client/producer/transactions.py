@@ -197,7 +197,7 @@ class Transactions:
         """Aborts what is open; a failure is logged, for the coordinator aborts it in time."""
         if self._state.now is TransactionStage.DECIDED:
             logger.warning("closed before the outcome of a commit was known")
-        if self._state.now not in _CAN_BE_ABORTED:
+        if not self.can_be_aborted:
             return
         try:
             # Another call may be under way.
@@ -205,6 +205,16 @@ class Transactions:
                 await self.abort(timeout, "the producer is closed")
         except (OdradekError, TimeoutError) as error:
             logger.warning("closed in a transaction that could not be aborted: %s", error)
+
+    @property
+    def can_be_aborted(self) -> bool:
+        """Whether a transaction is open, and its commit was not sent."""
+        return self._state.now in _CAN_BE_ABORTED
+
+    @property
+    def stage(self) -> str:
+        """What the producer is in, for messages."""
+        return f"the producer is {self._state.now.value}"
 
     # The end of a transaction
 

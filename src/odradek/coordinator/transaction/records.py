@@ -232,7 +232,24 @@ def _parse_value(reader: "_Reader") -> TransactionRecord:
         unknown_tags=unknown,
     )
     reader.expect_end()
+    _check_numbers(record)
     return record
+
+
+def _check_numbers(record: TransactionRecord) -> None:
+    """Refuses numbers that no marker can have: a decided transaction with them would never end.
+
+    Raises:
+        DecodeError: One is below its least value.
+    """
+    for name, number, least in (
+        ("producer id", record.producer_id, 0),
+        ("producer epoch", record.producer_epoch, 0),
+        ("next producer id", record.next_producer_id, NO_PRODUCER_ID),
+        ("transaction version", record.client_transaction_version, 0),
+    ):
+        if number < least:
+            raise DecodeError(f"value with {name} {number}, expected {least} or more")
 
 
 def _tagged(tags: Mapping[int, bytes], tag: int, form: Struct, default: int) -> int:

@@ -1,17 +1,25 @@
 """WriteTxnMarkers and TxnOffsetCommit: rights, versions and answers (10 section 9, 11)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from odradek.broker.handlers.add_partitions_to_txn import handle_add_partitions_to_txn
 from odradek.broker.handlers.txn_offset_commit import handle_txn_offset_commit
 from odradek.broker.handlers.write_txn_markers import handle_write_txn_markers
 from odradek.coordinator.group.transactional_commits import TransactionalCommit
+from odradek.coordinator.transaction.decisions import ProducerIdentity
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition, TransactionMarker
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -24,6 +32,7 @@ from odradek.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from odradek.protocol.primitives import MAX_ELEMENTS
 from odradek.security.operations import CLUSTER_NAME, Operation, ResourceType
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture
 from tests.unit.broker.handlers.test_produce_and_fetch_rights import Rights
@@ -136,6 +145,60 @@ def test_brokers_and_administrators_write_markers(
     for rows in written.write(listener=listener):
         assert {row[2] for row in rows} == {error}
     assert bool(written.markers.written) is is_allowed
+
+
+# AddPartitionsToTxn
+
+
+class Joined:
+    """A coordinator to which every partition may be added; it counts them."""
+
+    def __init__(self) -> None:
+        self.partition_counts: list[int] = []
+
+    def begin_adding(
+        self,
+        _transactional_id: str,
+        _producer: ProducerIdentity,
+        partitions: Mapping[str, frozenset[int]],
+        answer: Callable[[ErrorCode], object],
+        **_: int,
+    ) -> None:
+        self.partition_counts.append(sum(map(len, partitions.values())))
+        answer(_NONE)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_transaction_gets_so_many_partitions_at_once(version: int) -> None:
+    """02 section 12: more are refused as a whole."""
+    broker, joined = BrokerFixture(), Joined()
+    broker.publish_topic("t", MAX_ELEMENTS + 1)
+    broker.context = replace(broker.context, transactions=joined)  # type: ignore[arg-type]  # what the handler needs of it
+    for count, error in (
+        (MAX_ELEMENTS, _NONE),
+        (MAX_ELEMENTS + 1, ErrorCode.INVALID_REQUEST),
+        (MAX_ELEMENTS + 2, ErrorCode.OPERATION_NOT_ATTEMPTED),  # One does not exist.
+    ):
+        topics = [AddPartitionsToTxnTopic(name="t", partitions=range(count))]
+        if version < 4:
+            message = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="x", v3_and_below_topics=topics
+            )
+        else:
+            one = AddPartitionsToTxnTransaction(transactional_id="x", topics=topics)
+            message = AddPartitionsToTxnRequest(transactions=[one])
+        request = broker.request(ApiKey.ADD_PARTITIONS_TO_TXN, message, version)
+        assert broker.call(handle_add_partitions_to_txn, request) is None
+        response = broker.last_sent(AddPartitionsToTxnResponse)
+        rows = response.results_by_topic_v3_and_below
+        if version >= 4:
+            [result] = response.results_by_transaction
+            rows = result.topic_results
+        [row] = rows
+        errors = [one.partition_error_code for one in row.results_by_partition]
+        assert len(errors) == count
+        assert set(errors[: MAX_ELEMENTS + 1]) == {error}
+    assert joined.partition_counts == [MAX_ELEMENTS]
 
 
 # TxnOffsetCommit

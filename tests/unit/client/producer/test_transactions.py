@@ -499,6 +499,50 @@ async def test_a_topic_of_the_transaction_is_not_forgotten(
         assert numbers(broker) == [(0, 2, 0), (0, 2, 1)]
 
 
+async def test_a_block_raises_what_has_failed_in_it() -> None:
+    """Not that its transaction, which the application has ended, cannot be aborted."""
+
+    async def abort_and(producer: Producer, failure: Exception | None) -> None:
+        async with producer.transaction():
+            await send_all(producer, b"a")
+            await producer.abort_transaction()
+            if failure is not None:
+                raise failure
+
+    async with scripted() as broker:
+        script_transactions(broker, version=2)
+        async with transactional(broker) as producer:
+            with pytest.raises(ZeroDivisionError):
+                await abort_and(producer, ZeroDivisionError())
+            with pytest.raises(TransactionStateError, match="commit_transaction is not possible"):
+                await abort_and(producer, None)
+            async with producer.transaction():
+                await send_all(producer, b"b")
+        # An abort may find that nothing was sent yet, and needs no request then.
+        ends = [one.committed for one in broker.received(ApiKey.END_TXN)]
+        assert ends[-1]
+        assert not any(ends[:-1])
+
+
+async def test_a_block_whose_commit_is_cancelled_ends_so() -> None:
+    """The commit may have succeeded, so nothing is aborted; a time-out around it stays one."""
+    async with scripted() as broker:
+        passing = EndTxnResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
+        script_transactions(broker, version=2, end_txn=[passing] * 1_000)
+
+        async def transact(producer: Producer) -> None:
+            async with producer.transaction():
+                await send_all(producer, b"a")
+
+        async with transactional(broker) as producer:
+            work = asyncio.create_task(transact(producer))
+            await eventually(lambda: bool(broker.received(ApiKey.END_TXN)))
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+        assert all(one.committed for one in broker.received(ApiKey.END_TXN))
+
+
 async def test_closing_aborts_what_is_open() -> None:
     """10:TX-2: and says so to what still waited."""
     async with scripted() as broker:

@@ -141,7 +141,7 @@ def test_another_producer_of_the_id_fences_the_one_before() -> None:
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_transaction_that_takes_too_long_is_aborted(version: int) -> None:
-    """10:TX-5."""
+    """10:TX-5, 15:KAFKA-6119: the producer before is fenced."""
 
     async def scenario(world: TransactionWorld) -> None:
         producer = await begun(world)
@@ -159,6 +159,28 @@ def test_a_transaction_that_takes_too_long_is_aborted(version: int) -> None:
         assert (marker.producer_epoch, marker.transaction_version) == (1, version)
 
     run(scenario, version=version)
+
+
+def test_a_clock_that_steps_back_delays_a_time_out_and_nothing_else() -> None:
+    """15:KAFKA-8803."""
+
+    async def scenario(world: TransactionWorld) -> None:
+        first = await begun(world)
+        world.clock.step_wall(-3_600_000)
+        assert end(world, first) == [Answer(NONE)]
+        await settle()
+        assert add(world, first) == [NONE]
+        assert state_of(world) is S.ONGOING
+        await world.tasks.advance(60_000)
+        world.coordinator.abort_timed_out()
+        await settle()
+        assert state_of(world) is S.ONGOING
+        await world.tasks.advance(1)
+        world.coordinator.abort_timed_out()
+        await settle()
+        assert state_of(world) is S.COMPLETE_ABORT
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
@@ -365,7 +387,7 @@ def test_many_partitions_are_marked_in_several_requests() -> None:
 
 
 def test_an_id_that_is_not_used_for_a_week_is_forgotten() -> None:
-    """10:TX-13."""
+    """10:TX-13, 15:KAFKA-7519: a tombstone that was not written leaves nothing under way."""
 
     async def scenario(world: TransactionWorld) -> None:
         producer = (await init(world)).identity

@@ -274,7 +274,7 @@ def end(
     ],
 )
 def test_the_ends_before_version_2(state: TransactionState, commit: object, abort: object) -> None:
-    """10:TX-9 and 10:TX-10 are rows of it."""
+    """10:TX-9 and 10:TX-10 are rows of it; 15:KAFKA-9600: of the epochs only the stored one."""
     for is_commit, expected in ((True, commit), (False, abort)):
         decided = end(made(state), (PID, 3), is_commit=is_commit, gets_epoch=False)
         if isinstance(expected, TransactionState):
@@ -288,7 +288,7 @@ def test_the_ends_before_version_2(state: TransactionState, commit: object, abor
 
 
 DONE = ErrorCode.NONE
-NOW_EPOCH, AGAIN, OTHER = (PID, 3), (PID, 2), (PID, 1)
+NOW_EPOCH, AGAIN, OTHER, HIGHER = (PID, 3), (PID, 2), (PID, 1), (PID, 4)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_the_ends_of_version_2(
     commit_again: object,
     abort_again: object,
 ) -> None:
-    """10 section 9.9, the table of EndTxn 5."""
+    """10 section 9.9, the table of EndTxn 5; 15:KAFKA-9600: higher epochs are others, too."""
     for producer, is_commit, expected in (
         (NOW_EPOCH, True, commit_now),
         (NOW_EPOCH, False, abort_now),
@@ -317,6 +317,8 @@ def test_the_ends_of_version_2(
         (AGAIN, False, abort_again),
         (OTHER, True, FENCED),
         (OTHER, False, FENCED),
+        (HIGHER, True, FENCED),
+        (HIGHER, False, FENCED),
         ((9, 3), True, MAPPING),
         ((9, 2), False, MAPPING),
     ):

@@ -1,6 +1,7 @@
 """The bytes of `__transaction_state`: Kafka's, both ways, and every way in which they are torn."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -122,6 +123,23 @@ def test_a_torn_value_is_malformed_wherever_it_ends(data: bytes) -> None:
 def test_a_malformed_value_is_an_error(data: bytes) -> None:
     with pytest.raises(DecodeError):
         parse_transaction_value(data)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"producer_id": -1}, "producer id -1, expected 0"),
+        ({"producer_epoch": -1}, "producer epoch -1, expected 0"),
+        ({"next_producer_id": -2}, "next producer id -2, expected -1"),
+        ({"client_transaction_version": -1}, "transaction version -1, expected 0"),
+    ],
+    ids=str,
+)
+def test_numbers_that_no_marker_can_have(fields: dict[str, Any], message: str) -> None:
+    """Every leader would refuse the marker, again and again."""
+    record = dataclasses.replace(parse_transaction_value(V1), **fields)
+    with pytest.raises(DecodeError, match=message):
+        parse_transaction_value(encode_transaction_value(record, 1))
 
 
 def test_keys_of_later_versions_are_told_from_malformed_ones() -> None:

@@ -138,7 +138,7 @@ def test_an_answer_for_an_earlier_epoch_does_not_count(state: ProducerStateManag
 def test_no_batch_passes_an_earlier_one_that_could_not_be_verified(
     state: ProducerStateManager,
 ) -> None:
-    """10 section 8.2: the lowest sequence that waits comes first."""
+    """10 section 8.2, 15:KAFKA-14920: the lowest sequence that waits comes first."""
     first, second = batch_of(3), batch_of(4)
     verification = begin(state, first)
     begin(state, second)

@@ -1,4 +1,4 @@
-"""Groups of Apache Kafka and ours: the same answers to the same requests, the same records."""
+"""Groups and transactions of Apache Kafka and ours: the same answers, and the same records."""
 
 import shutil
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import ErrorCode
+from tests.conformance.kafka.unfinished_transactions import check_finished, leave, unfinish
+from tests.integration.test_transactions import RawTransaction
 from tests.support.apache_kafka import KafkaInstall, running_broker
 from tests.support.group_members import (
     GroupMember,
@@ -21,12 +23,17 @@ from tests.support.group_scenarios import (
     restart_a_static_member,
     restart_a_static_member_while_it_is_assigned,
 )
-from tests.support.odradek_broker import OdradekBroker, running_odradek
+from tests.support.odradek_broker import running_odradek
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-_PARTITION = "__consumer_offsets-0"
-_SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+# Of the topics `kafkas` and `odradeks` each is written by one of the two.
+_INTERNAL = ("__consumer_offsets-0", "__transaction_state-0")
+_SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
 # A member that was silent while its broker was stopped is there all the same.
 _SESSION_TIMEOUT_MS = 1_800_000
 
@@ -80,18 +87,28 @@ def port_of(bootstrap: str) -> int:
     return int(bootstrap.rpartition(":")[2])
 
 
-def start_anew(broker: OdradekBroker) -> None:
-    create_topic(broker.port, "t")
-    wait_for_coordinator(broker.port, "any")
+def replace_logs(source: Path, target: Path, topic: str) -> None:
+    for name in (*_INTERNAL, f"{topic}-0", f"{topic}-1"):
+        replace_log(source / name, target / name)
 
 
-def test_groups_of_kafka_and_ours(kafka: KafkaInstall, tmp_path: Path) -> None:
-    """07:G-4, 07:G-7, 07:G-13 as Kafka has them; its offsets topic loads here, ours in 3.9."""
+def start_anew(port: int) -> None:
+    for topic in ("t", "kafkas", "odradeks"):
+        create_topic(port, topic)
+    wait_for_coordinator(port, "any")
+    with RawTransaction(port, "any") as producer:
+        producer.init()
+
+
+def test_groups_and_transactions_of_kafka_and_ours(kafka: KafkaInstall, tmp_path: Path) -> None:
+    """07:G-4, 07:G-7, 07:G-13 as Kafka has them; its internal topics load here, ours in 3.9.
+
+    10:TX-6, 10:TX-7: transactions that are open or decided are finished by the other one.
+    """
     theirs, ours = tmp_path / "kafka", tmp_path / "odradek"
     with running_broker(kafka, theirs) as broker:
         port = port_of(broker.bootstrap)
-        create_topic(port, "t")
-        wait_for_coordinator(port, "any")
+        start_anew(port)
         for version in (9, 5):
             for is_leader in (True, False):
                 restart_a_static_member(
@@ -100,16 +117,21 @@ def test_groups_of_kafka_and_ours(kafka: KafkaInstall, tmp_path: Path) -> None:
         restart_a_static_member_while_it_is_assigned(port, "completing")
         commit_by_an_administrator(port, "administered")
         kafkas_member = write_groups(port, "kafka")
+        leave(broker.bootstrap, "kafka", "kafkas")
+    states = unfinish(theirs / "logs", "kafkas")
     with running_odradek(ours, _SETTINGS) as odradek:
-        start_anew(odradek)
-    replace_log(theirs / "logs" / _PARTITION, ours / "logs" / _PARTITION)
+        start_anew(odradek.port)
+    replace_logs(theirs / "logs", ours / "logs", "kafkas")
     with running_odradek(ours, _SETTINGS) as odradek:
         check_groups(odradek.port, "kafka", kafkas_member)
+        check_finished(odradek.bootstrap, "kafka", "kafkas", states)
         our_member = write_groups(odradek.port, "odradek")
-    if not kafka.version.startswith("3."):
-        return
-    replace_log(ours / "logs" / _PARTITION, theirs / "logs" / _PARTITION)
+        leave(odradek.bootstrap, "odradek", "odradeks")
+    states = unfinish(ours / "logs", "odradeks")
+    replace_logs(ours / "logs", theirs / "logs", "odradeks")
     with running_broker(kafka, theirs) as broker:
         port = port_of(broker.bootstrap)
-        check_groups(port, "odradek", our_member)
-        check_groups(port, "kafka", kafkas_member)
+        if kafka.version.startswith("3."):
+            check_groups(port, "odradek", our_member)
+            check_groups(port, "kafka", kafkas_member)
+        check_finished(broker.bootstrap, "odradek", "odradeks", states)
