@@ -2,8 +2,9 @@
 
 Each run is a process of its own with a cluster of its own, on a network of its own where links can
 be cut: there, several runs may go on at once. The seed deals the faults over all runs, so that a
-campaign has each kind about as often as any other, and the clients of pipelines likewise. A run that
-finds something keeps its folder, with the histories of all clients and the logs of all servers.
+campaign has each kind about as often as any other, and the clients of pipelines as well. A run
+that finds something keeps its folder, with the histories of all clients and the logs of all
+servers.
 """
 
 import argparse

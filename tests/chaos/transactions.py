@@ -145,11 +145,8 @@ class _Run:
     def kill_instance(self, worker: _Worker, client: Client) -> None:
         client.kill()
         worker.instances.remove(client)
-        last = None
-        for event in client.events():
-            last = event["process"]
-        if last is not None:
-            self.say("ended", process=last)
+        if events := client.events():
+            self.say("ended", process=events[-1]["process"])
 
     def start_workload(self) -> None:
         kinds = TRANSACTION_CLIENTS[self.plan.clients]
@@ -198,7 +195,7 @@ class _Run:
                 and event["outcome"] == "committed"
                 and event["t"] >= since
                 for client in worker.instances
-                for event in client.events()
+                for event in reversed(client.events())
             )
             for worker in self.workers
         )
@@ -321,6 +318,10 @@ class _Run:
 
     def _has_looked(self, since: float) -> bool:
         return any(one["since"] >= since for one in self._looks("observer-in", "committed"))
+
+
+def _is_stuck(log: Path) -> bool:
+    return " stuck: " in log.read_text(errors="replace")
 
 
 # Faults
@@ -447,6 +448,8 @@ def run_transactions(plan: TransactionPlan) -> Outcome:
                 run.apply(name)
             run.heal()
             run.finish()
+            if stuck := [path.stem for path in plan.folder.glob("*.log") if _is_stuck(path)]:
+                run.tell(f"replaced, because a call of the client did not return: {stuck}")
             for why, names in cluster.known_faults().items():
                 run.say("excused", names=sorted(names), why=why)
                 run.tell(f"known fault: {why}")

@@ -13,7 +13,11 @@ after it; so a process that dies leaves a transaction that was never to be commi
 unknown outcome.
 """
 
+import dataclasses
+import json
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -30,6 +34,8 @@ ABORTED = 0.1
 FEED = 6
 # A client that finds no coordinator for so long gives up.
 RETRY_LIMIT_S = 60
+# A call that is back only after so long will never be: each has a timeout of its own.
+STUCK_S = 40
 
 # Told for each record: its offset if it is known, and the error if there is one.
 Done = Callable[[int | None, str | None], None]
@@ -85,11 +91,13 @@ def run(role: str, client: str, recorder: Recorder) -> None:
         from tests.chaos.workload.sessions_ours import (  # type: ignore[assignment]  # as above
             open_session,
         )
+    watch = _Watch(role, client, recorder)
     life = 0
     while not recorder.is_stopping.is_set():
         life += 1
         recorder.process = recorder.settings.process + (f".{life}" if life > 1 else "")
-        worker = _Worker(recorder, open_session(recorder, is_pipeline=role == "pipeline"))
+        session = open_session(recorder, is_pipeline=role == "pipeline")
+        worker = _Worker(recorder, session, watch)
         try:
             worker.run_feeder() if role == "feeder" else worker.run_pipeline()
         except BrokenError as error:
@@ -100,10 +108,52 @@ def run(role: str, client: str, recorder: Recorder) -> None:
             worker.session.close()
 
 
+class _Watch:
+    """Gives a process whose client does not return from a call to another instance.
+
+    librdkafka's call for offsets in a transaction ignores its timeout, and waits for good when its
+    coordinator went away at the wrong moment.
+    """
+
+    def __init__(self, role: str, client: str, recorder: Recorder) -> None:
+        self._role = role
+        self._client = client
+        self._recorder = recorder
+        self._since: float | None = None
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def __enter__(self) -> None:
+        self._since = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._since = None
+
+    def _look(self) -> None:
+        seen = time.monotonic()
+        while not self._recorder.is_stopping.wait(1):
+            now = time.monotonic()
+            if now - seen > STUCK_S / 4:  # The process slept, not its client.
+                self._since = self._since and now
+            seen = now
+            since = self._since
+            if since is not None and now - since > STUCK_S:
+                self._replace()
+
+    def _replace(self) -> None:
+        recorder = self._recorder
+        print(f"{time.monotonic():.3f} stuck: a call did not return", file=sys.stderr, flush=True)
+        recorder.say("ended")
+        again = dataclasses.replace(recorder.settings, process=f"{recorder.process}-again")
+        facts = json.dumps(dataclasses.asdict(again))
+        command = [sys.executable, "-m", "tests.chaos.workload", self._role, self._client, facts]
+        os.execv(sys.executable, command)
+
+
 class _Worker:
-    def __init__(self, recorder: Recorder, session: Session) -> None:
+    def __init__(self, recorder: Recorder, session: Session, watch: _Watch) -> None:
         self.recorder = recorder
         self.session = session
+        self._watch = watch
         self._random = Random(f"{recorder.settings.seed} {recorder.process}")
         self._sends = 0
         self._transactions = 0
@@ -207,7 +257,8 @@ class _Worker:
         deadline = time.monotonic() + RETRY_LIMIT_S
         while True:
             try:
-                call()
+                with self._watch:
+                    call()
             except RetriableError as error:
                 print(f"{time.monotonic():.3f} retriable: {error}", file=sys.stderr)
                 if time.monotonic() > deadline:
