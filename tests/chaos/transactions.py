@@ -47,6 +47,8 @@ TRANSACTION_CLIENTS: dict[str, tuple[str, str]] = {
     "ours": ("ours", "ours"),
     "mixed": ("librdkafka", "ours"),
     "aiokafka": ("aiokafka", "aiokafka"),
+    "kafka-python": ("kafka-python", "kafka-python"),
+    "java": ("java", "java"),
 }
 
 INPUT = "chaos"

@@ -1,6 +1,6 @@
 """Producers with transactions: feeders, and pipelines that read, write results and commit offsets.
 
-The steps are the same on every client; adapters say what each client's errors mean:
+The steps are the same on every client, also in `Pipeline.java`. Adapters say what errors mean:
 
 ================ ===============================================================
 `AbortableError` the transaction has to be aborted; its records are read again
@@ -21,10 +21,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
 from tests.chaos.workload.recording import Recorder
+from tests.support.java_programs import java_command
 
 __all__ = ["AbortableError", "BrokenError", "Done", "RetriableError", "Session", "run"]
 
@@ -81,8 +83,19 @@ class Session(Protocol):
 
 def run(role: str, client: str, recorder: Recorder) -> None:
     """Runs a role until SIGTERM, with one producer after the other if one breaks."""
+    if client == "java":
+        command = java_command(
+            Path(__file__).with_name("Pipeline.java"),
+            role,
+            json.dumps(dataclasses.asdict(recorder.settings)),
+        )
+        os.execv(command[0], command)
     if client == "librdkafka":
         from tests.chaos.workload.sessions_librdkafka import open_session
+    elif client == "kafka-python":
+        from tests.chaos.workload.sessions_kafka_python import (  # type: ignore[assignment]  # as above
+            open_session,
+        )
     elif client == "aiokafka":
         from tests.chaos.workload.sessions_aiokafka import (  # type: ignore[assignment]  # as above
             open_session,
@@ -100,7 +113,7 @@ def run(role: str, client: str, recorder: Recorder) -> None:
         worker = _Worker(recorder, session, watch)
         try:
             worker.run_feeder() if role == "feeder" else worker.run_pipeline()
-        except BrokenError as error:
+        except (AbortableError, BrokenError) as error:  # Nothing to abort: it was starting.
             print(f"{time.monotonic():.3f} broken: {error}", file=sys.stderr)
             recorder.is_stopping.wait(0.2)
         finally:
