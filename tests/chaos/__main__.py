@@ -142,8 +142,9 @@ def _print_sums(runs: Sequence[_DealtRun]) -> None:
     for summary in (json.loads(one.summary.read_text()) for one in runs if one.summary.exists()):
         if clients := summary.get("clients"):
             sums[f"runs of {clients}"] += 1
-        for name, count in {**summary["outcomes"], **summary.get("transactions", {})}.items():
-            sums[name] += count
+        for what, counts in (("records", "outcomes"), ("transactions", "transactions")):
+            for name, count in summary.get(counts, {}).items():
+                sums[f"{what} {name}"] += count
     print("chaos: in all: " + ", ".join(f"{count} {name}" for name, count in sums.items()))
 
 
