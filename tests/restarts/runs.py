@@ -33,6 +33,8 @@ TOPIC = "restarts"
 IN_FLIGHT = 5
 ROUNDS = 3
 WAIT_S = 90
+# How many answers are lost: in half of the rounds all of them.
+_LOST = (1, 2, 3, 4, *[IN_FLIGHT] * 4)
 ROOT = Path(__file__).parents[2]
 _SENDER = Path(__file__).parent / "senders" / "Sender.java"
 
@@ -46,6 +48,7 @@ class Plan:
     seed: int
     folder: Path
     rounds: int = ROUNDS
+    lost: int = 0  # Answers of each round; drawn if it is 0.
 
 
 @dataclass(slots=True)
@@ -136,8 +139,7 @@ def run(plan: Plan) -> Verdict:
                         sender = _start(plan, f"127.0.0.1:{port}", partitions, transactional_id)
                     _await_answers(output)
                     if number < plan.rounds:
-                        count = random.choice((1, 2, 3, 4, *[IN_FLIGHT] * 4))
-                        _swallow(proxy, count)
+                        _swallow(proxy, plan.lost or random.choice(_LOST))
                         broker.kill() if plan.end == "kill" else broker.stop()
                         proxy.pass_on()
                         continue
@@ -161,7 +163,10 @@ def run(plan: Plan) -> Verdict:
 
 def _swallow(proxy: SwallowingProxy, count: int) -> None:
     if not proxy.swallow(count, WAIT_S):
-        raise TimeoutError(f"the producer has not {count} requests in flight")
+        raise TimeoutError(
+            f"the producer has no {count} requests in flight, but at most {proxy.most_in_flight};"
+            f" {proxy.swallowed} answers were swallowed so far"
+        )
 
 
 def _start(

@@ -15,7 +15,7 @@ TOLD = Told(sent=5, acked={0: 0, 1: 0, 2: -1, 3: 1, 4: 3})
 @pytest.mark.parametrize(("client", "end"), [("librdkafka", "kill"), ("ours", "stop")])
 def test_what_lost_its_answer_is_there_once(client: str, end: str, tmp_path: Path) -> None:
     """10:PR-8, as it happens: five requests in flight lose their answers, and are known again."""
-    verdict = run(Plan(client=client, end=end, seed=2, folder=tmp_path, rounds=1))
+    verdict = run(Plan(client=client, end=end, seed=2, folder=tmp_path, rounds=1, lost=5))
 
     assert verdict.faults == []
     assert verdict.swallowed == verdict.most_in_flight == 5

@@ -46,8 +46,8 @@ def test_the_history_of_every_decision_has_every_transition() -> None:
     """Those of the table of states, from version 2 on with aborts without a transaction."""
     table = {
         (before, None if state is S.DEAD else state)
-        for state, befores in VALID_PREVIOUS.items()
-        for before in befores
+        for state, entered_from in VALID_PREVIOUS.items()
+        for before in entered_from
     }
     begun = {(None, S.EMPTY)}
     of_version_2 = {(state, S.PREPARE_ABORT) for state in IDLE}

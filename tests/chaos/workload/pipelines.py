@@ -118,7 +118,8 @@ def run(role: str, client: str, recorder: Recorder) -> None:
             recorder.is_stopping.wait(0.2)
         finally:
             recorder.say("ended")
-            worker.session.close()
+            with watch:  # A fenced producer of aiokafka may never come to its end.
+                worker.session.close()
 
 
 class _Watch:

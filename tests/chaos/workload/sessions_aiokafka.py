@@ -19,6 +19,7 @@ __all__ = ["open_session"]
 
 CALL_S = 30
 POLL_MS = 200
+CLOSE_S = 5
 
 
 def open_session(recorder: Recorder, *, is_pipeline: bool) -> "_Session":
@@ -115,7 +116,7 @@ class _Session:
             for one in (self._consumer, self._producer):
                 if one is not None:
                     with contextlib.suppress(KafkaError, TimeoutError):
-                        async with asyncio.timeout(CALL_S):
+                        async with asyncio.timeout(CLOSE_S):
                             await one.stop()
 
         self._runner.run(close())
