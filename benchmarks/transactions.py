@@ -33,6 +33,7 @@ _SLICES: Final = 3
 _SETTINGS: Final = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "50",
 }
 # The log that is read: large transactions, as a batch job writes them, and small ones.
 _READ: Final = (("100", 100, 20_000), ("1,000", 1_000, 3_000))

@@ -43,7 +43,8 @@ def send_by_librdkafka(bootstrap: str, topic: str, partitions: int, transactiona
         "bootstrap.servers": bootstrap,
         "enable.idempotence": True,
         "max.in.flight.requests.per.connection": IN_FLIGHT,
-        "batch.num.messages": 2,
+        # It has no more messages of a partition in flight than this allows requests.
+        "batch.num.messages": 1,
         "linger.ms": 0,
         "message.timeout.ms": DELIVERY_MS,
         "reconnect.backoff.max.ms": 500,
