@@ -179,12 +179,13 @@ class _Run:
         for worker in self.workers:
             self.start_instance(worker)
         # The group's members share the partitions, so each pipeline gets something to do.
+        time.sleep(START_S)
         self._check_running()
         if not wait_until(lambda: self.have_committed_since(0), BEGIN_LIMIT_S, pause_s=0.5):
             raise TimeoutError(f"pipelines do not get on: see {self.plan.folder}")
 
     def _check_running(self) -> None:
-        time.sleep(START_S)
+        """A client that ended by itself is a fault of the campaign, whatever else is found."""
         for client in (*self.others.values(), *(one for w in self.workers for one in w.instances)):
             if client.process.poll() is not None:
                 raise RuntimeError(f"{client.history.stem} has ended: {client.errors.read_text()}")
@@ -247,6 +248,7 @@ class _Run:
         self.cluster.start_brokers(*down)
         self.say("healed", bound_s=HEALING_S)
         self.tell("healed")
+        self._check_running()
         healed = time.monotonic()
         wait_until(lambda: self.have_committed_since(healed), HEALING_S, pause_s=0.5)
 

@@ -118,7 +118,7 @@ def run(role: str, client: str, recorder: Recorder) -> None:
             recorder.is_stopping.wait(0.2)
         finally:
             recorder.say("ended")
-            with watch:  # A fenced producer of aiokafka may never come to its end.
+            with watch:
                 worker.session.close()
 
 

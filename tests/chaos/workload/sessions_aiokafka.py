@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
 
 from tests.chaos.workload.pipelines import AbortableError, BrokenError, Done
 from tests.chaos.workload.recording import Recorder
@@ -129,7 +129,7 @@ class _Session:
 
         try:
             return self._runner.run(bounded())
-        except ProducerFenced as error:
+        except (ProducerFenced, IllegalOperation) as error:  # Fenced meanwhile: no transaction.
             raise BrokenError(repr(error)) from error
         except TimeoutError as error:
             # Whether it was done is not known, and it cannot be called again.
