@@ -32,7 +32,7 @@ ENDS = ("kill", "stop")
 TOPIC = "restarts"
 IN_FLIGHT = 5
 ROUNDS = 3
-WAIT_S = 90
+WAIT_S = 180
 SWALLOW_S = 5
 # What a sender prints for some hundred answers: none of them is to a request that was repeated.
 ANSWERS_BYTES = 1_500

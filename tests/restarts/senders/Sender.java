@@ -6,7 +6,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** The sender on Kafka's own client: Sender BOOTSTRAP TOPIC PARTITIONS TRANSACTIONAL_ID. */
 public final class Sender {
-    private static final int DELIVERY_MS = 120_000;
+    private static final int DELIVERY_MS = 600_000;
     private static final int AHEAD = 200;
     private static volatile boolean isOver;
 

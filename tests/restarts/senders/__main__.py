@@ -10,7 +10,7 @@ from functools import partial
 IN_FLIGHT = 5
 PAUSE_S = 0.001
 # Longer than all restarts of a run take together.
-DELIVERY_MS = 120_000
+DELIVERY_MS = 600_000
 # More than what is sent while a broker is away would have to wait in the client.
 AHEAD = 200
 
