@@ -33,7 +33,7 @@ NOT_COMPILED = $(if $(filter 1,$(ODRADEK_PURE)),ODRADEK_PURE=1 asks for pure Pyt
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compiled test-compiled test-spark test-others demo test check unit mutants rewrite torture sim chaos fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
+.PHONY: help setup compiled test-compiled test-spark test-others demo test check unit mutants rewrite torture sim chaos restarts fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -93,6 +93,10 @@ chaos: $(READY) ## RUNS (1) lives of three brokers and their clients under kills
 	@scripts/kafka || echo "chaos: no Apache Kafka here, faults that need its tools are left out"
 	@scripts/debian-packages iproute2 zookeeper || echo "chaos: no ZooKeeper or no iproute2 here"
 	@$(BIN)/python -m tests.chaos --runs $(RUNS) --seed $(SEED) --cluster $(CLUSTER) $(if $(TRANSACTIONS),--transactions --faults 3)
+
+restarts: $(READY) ## RUNS (1) producers, of librdkafka, Java and ours, whose broker is killed or stopped with the answers to five requests, drawn from SEED
+	@scripts/kafka || echo "restarts: no Apache Kafka here, Java's client is left out"
+	@$(BIN)/python -m tests.restarts --runs $(RUNS) --seed $(SEED)
 
 fmt: $(READY) ## format the code and mend what the linter can
 	@$(BIN)/ruff check --fix --quiet .

@@ -28,7 +28,8 @@ import benchmarks.replication
 import benchmarks.spark
 import benchmarks.spark_writing
 import benchmarks.starting
-import benchmarks.storage  # noqa: F401 - importing a module registers its benchmarks
+import benchmarks.storage
+import benchmarks.transactions  # noqa: F401 - importing a module registers its benchmarks
 from benchmarks.clusters import start_kraft, start_odradek_cluster, why_no_clusters
 from benchmarks.servers import KAFKA, ODRADEK, Run, Start, start_odradek, with_commit, with_kafka
 from benchmarks.table import (

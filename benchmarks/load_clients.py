@@ -23,6 +23,7 @@ __all__ = [
     "produce",
     "replay_frames",
     "replay_requests",
+    "transact",
     "wake",
 ]
 
@@ -71,9 +72,32 @@ def fill(bootstrap: str, topic: str, *, size: int, count: int, partitions: int) 
     return _run("producer_consumer", "fill", bootstrap, topic, size, count, partitions)
 
 
-def consume(bootstrap: str, topic: str, *, partitions: int, count: int) -> Figures:
-    """Consumes that many messages from the beginning."""
-    return _run("producer_consumer", "consume", bootstrap, topic, partitions, count)
+def consume(
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int,
+    count: int,
+    isolation: str = "read_committed",
+) -> Figures:
+    """Consumes that many messages from the beginning; the isolation is librdkafka's default."""
+    return _run("producer_consumer", "consume", bootstrap, topic, partitions, count, isolation)
+
+
+def transact(
+    bootstrap: str,
+    topic: str,
+    *,
+    size: int,
+    records: int,
+    count: int,
+    producers: int,
+    partitions: int,
+    aborted: int = 0,
+) -> Figures:
+    """Ends transactions, every so many of a producer by an abort; p50 and p99 of the commits."""
+    shape = (size, records, count, producers, partitions, aborted)
+    return _run("producer_consumer", "transact", bootstrap, topic, *shape)
 
 
 def latency(bootstrap: str, topic: str, *, size: int, count: int, per_second: int) -> Figures:

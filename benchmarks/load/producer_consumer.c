@@ -3,7 +3,8 @@
  *   producer_consumer create  BOOTSTRAP TOPIC PARTITIONS    (with an empty message in each)
  *   producer_consumer produce BOOTSTRAP TOPIC SIZE COUNT ACKS
  *   producer_consumer fill    BOOTSTRAP TOPIC SIZE COUNT PARTITIONS
- *   producer_consumer consume BOOTSTRAP TOPIC PARTITIONS COUNT
+ *   producer_consumer consume BOOTSTRAP TOPIC PARTITIONS COUNT [ISOLATION_LEVEL]
+ *   producer_consumer transact BOOTSTRAP TOPIC SIZE RECORDS COUNT PRODUCERS PARTITIONS ABORTED
  *   producer_consumer latency BOOTSTRAP TOPIC SIZE COUNT PER_SECOND
  *   producer_consumer beside  BOOTSTRAP TOPIC SIZE COUNT PER_SECOND
  *
@@ -15,7 +16,10 @@
  * from that moment to the delivery report; if a server stalls, the messages that were due
  * meanwhile are handed over late, but at the pace of the schedule again as soon as possible.
  * `beside` is the same until its input ends. It says "delivering" when the first hundred messages
- * were answered, and counts those that are sent after a line of input.
+ * were answered, and counts those that are sent after a line of input. `transact` ends COUNT
+ * transactions of so many records, dealt out to the partitions one by one; each producer, a thread,
+ * has its share, one after another, and aborts every ABORTED-th of its own (0: none). Its times are
+ * those of the commits, with what they wait for: the records that are not acknowledged yet.
  */
 #include <errno.h>
 #include <librdkafka/rdkafka.h>
@@ -232,8 +236,10 @@ static void on_message(rd_kafka_message_t *message, void *opaque) {
     consumed->bytes += message->len;
 }
 
-static void consume(const char *bootstrap, const char *name, long partitions, long count) {
+static void consume(const char *bootstrap, const char *name, long partitions, long count,
+                    const char *isolation) {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    if (isolation != NULL) set(conf, "isolation.level", isolation);
     /* Enough read ahead that the client never waits for itself; the default is per message. */
     set(conf, "queued.min.messages", "1000000");
     rd_kafka_t *rk = client(RD_KAFKA_CONSUMER, conf, bootstrap);
@@ -261,6 +267,87 @@ static void consume(const char *bootstrap, const char *name, long partitions, lo
     rd_kafka_queue_destroy(queue);
     rd_kafka_topic_destroy(topic);
     rd_kafka_destroy(rk);
+}
+
+/* Transactions */
+
+struct transactor {
+    pthread_t thread;
+    rd_kafka_t *rk;
+    rd_kafka_topic_t *topic;
+    long size, records, count, partitions, aborted;
+    int64_t *commits_ns; /* of those that were not aborted */
+    long commits;
+};
+
+static pthread_barrier_t all_ready;
+
+static void check(rd_kafka_error_t *error, const char *what) {
+    if (error != NULL) fail(what, rd_kafka_error_string(error));
+}
+
+static void *transact_one(void *opaque) {
+    struct transactor *own = opaque;
+    char *value = malloc(own->size);
+    memset(value, 'x', own->size);
+    check(rd_kafka_init_transactions(own->rk, TIMEOUT_MS), "init_transactions");
+    pthread_barrier_wait(&all_ready);
+    for (long i = 1; i <= own->count; i++) {
+        check(rd_kafka_begin_transaction(own->rk), "begin_transaction");
+        for (long j = 0; j < own->records; j++)
+            send_one(own->rk, own->topic, (int32_t)(j % own->partitions), value, own->size, NULL);
+        if (own->aborted > 0 && i % own->aborted == 0) {
+            rd_kafka_flush(own->rk, TIMEOUT_MS); /* what is not sent yet would never be */
+            check(rd_kafka_abort_transaction(own->rk, TIMEOUT_MS), "abort_transaction");
+            continue;
+        }
+        int64_t began = now_ns();
+        check(rd_kafka_commit_transaction(own->rk, TIMEOUT_MS), "commit_transaction");
+        own->commits_ns[own->commits++] = now_ns() - began;
+    }
+    free(value);
+    return NULL;
+}
+
+static void transact(const char *bootstrap, const char *name, long size, long records, long count,
+                     long producers, long partitions, long aborted) {
+    struct transactor *all = calloc(producers, sizeof *all);
+    int64_t *times = calloc(count, sizeof *times);
+    pthread_barrier_init(&all_ready, NULL, producers + 1);
+    for (long i = 0; i < producers; i++) {
+        char id[64];
+        snprintf(id, sizeof id, "%ld-%ld", (long)getpid(), i);
+        rd_kafka_conf_t *conf = rd_kafka_conf_new();
+        set(conf, "transactional.id", id);
+        set(conf, "log_level", "2");
+        all[i].rk = client(RD_KAFKA_PRODUCER, conf, bootstrap);
+        all[i].topic = warm_topic(all[i].rk, name);
+        all[i].size = size, all[i].records = records, all[i].count = count / producers;
+        all[i].partitions = partitions, all[i].aborted = aborted;
+        all[i].commits_ns = calloc(all[i].count, sizeof *all[i].commits_ns);
+        if (pthread_create(&all[i].thread, NULL, transact_one, &all[i]) != 0)
+            fail("no thread", strerror(errno));
+    }
+    pthread_barrier_wait(&all_ready);
+    int64_t started = now_ns();
+    for (long i = 0; i < producers; i++) pthread_join(all[i].thread, NULL);
+    int64_t elapsed = now_ns() - started;
+    long commits = 0;
+    for (long i = 0; i < producers; i++)
+        for (long j = 0; j < all[i].commits; j++) times[commits++] = all[i].commits_ns[j];
+    if (commits == 0) fail("transact", "nothing was committed");
+    qsort(times, commits, sizeof *times, compare);
+    printf("{\"elapsed_ns\": %ld, \"client_cpu_ns\": %ld, \"committed\": %ld, \"p50_ns\": %ld, "
+           "\"p99_ns\": %ld}\n",
+           (long)elapsed, (long)cpu_ns(), commits, (long)times[commits / 2],
+           (long)times[commits * 99 / 100]);
+    for (long i = 0; i < producers; i++) {
+        rd_kafka_topic_destroy(all[i].topic);
+        rd_kafka_destroy(all[i].rk);
+        free(all[i].commits_ns);
+    }
+    free(times);
+    free(all);
 }
 
 /* Creating a topic */
@@ -308,13 +395,16 @@ int main(int argc, char **argv) {
         produce(argv[2], argv[3], number(argv[4]), number(argv[5]), argv[6], 0);
     else if (strcmp(mode, "fill") == 0 && argc == 7)
         produce(argv[2], argv[3], number(argv[4]), number(argv[5]), "all", number(argv[6]));
-    else if (strcmp(mode, "consume") == 0 && argc == 6)
-        consume(argv[2], argv[3], number(argv[4]), number(argv[5]));
+    else if (strcmp(mode, "consume") == 0 && (argc == 6 || argc == 7))
+        consume(argv[2], argv[3], number(argv[4]), number(argv[5]), argc == 7 ? argv[6] : NULL);
+    else if (strcmp(mode, "transact") == 0 && argc == 10)
+        transact(argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6]),
+                 number(argv[7]), number(argv[8]), number(argv[9]));
     else if (strcmp(mode, "latency") == 0 && argc == 7)
         latency(argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6]), 0);
     else if (strcmp(mode, "beside") == 0 && argc == 7)
         latency(argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6]), 1);
     else
-        fail("usage", "create|produce|fill|consume|latency|beside, see the top of the source");
+        fail("usage", "create|produce|fill|consume|latency|beside|transact, see the top of the source");
     return 0;
 }

@@ -3,8 +3,8 @@
 import json
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ class Client:
     history: Path
     process: subprocess.Popen[bytes]
     errors: Path
+    _events: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    _read: int = 0  # Bytes of the history.
 
     def stop(self) -> None:
         if self.process.poll() is None:
@@ -33,13 +35,15 @@ class Client:
         if self.process.stdin is not None:
             self.process.stdin.close()
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """What it has written so far."""
+    def events(self) -> Sequence[dict[str, Any]]:
+        """What it has written so far; a campaign asks often, so each line is read once."""
         if self.history.exists():
-            with self.history.open() as file:
-                for line in file:
-                    if line.endswith("\n"):
-                        yield json.loads(line)
+            with self.history.open("rb") as file:
+                file.seek(self._read)
+                whole, end, _ = file.read().rpartition(b"\n")
+            self._read += len(whole) + len(end)
+            self._events += map(json.loads, whole.splitlines())
+        return self._events
 
     def kill(self) -> None:
         """SIGKILL; a process that is paused dies, too."""

@@ -47,6 +47,8 @@ TRANSACTION_CLIENTS: dict[str, tuple[str, str]] = {
     "ours": ("ours", "ours"),
     "mixed": ("librdkafka", "ours"),
     "aiokafka": ("aiokafka", "aiokafka"),
+    "kafka-python": ("kafka-python", "kafka-python"),
+    "java": ("java", "java"),
 }
 
 INPUT = "chaos"
@@ -145,11 +147,8 @@ class _Run:
     def kill_instance(self, worker: _Worker, client: Client) -> None:
         client.kill()
         worker.instances.remove(client)
-        last = None
-        for event in client.events():
-            last = event["process"]
-        if last is not None:
-            self.say("ended", process=last)
+        if events := client.events():
+            self.say("ended", process=events[-1]["process"])
 
     def start_workload(self) -> None:
         kinds = TRANSACTION_CLIENTS[self.plan.clients]
@@ -180,12 +179,13 @@ class _Run:
         for worker in self.workers:
             self.start_instance(worker)
         # The group's members share the partitions, so each pipeline gets something to do.
+        time.sleep(START_S)
         self._check_running()
         if not wait_until(lambda: self.have_committed_since(0), BEGIN_LIMIT_S, pause_s=0.5):
             raise TimeoutError(f"pipelines do not get on: see {self.plan.folder}")
 
     def _check_running(self) -> None:
-        time.sleep(START_S)
+        """A client that ended by itself is a fault of the campaign, whatever else is found."""
         for client in (*self.others.values(), *(one for w in self.workers for one in w.instances)):
             if client.process.poll() is not None:
                 raise RuntimeError(f"{client.history.stem} has ended: {client.errors.read_text()}")
@@ -198,7 +198,7 @@ class _Run:
                 and event["outcome"] == "committed"
                 and event["t"] >= since
                 for client in worker.instances
-                for event in client.events()
+                for event in reversed(client.events())
             )
             for worker in self.workers
         )
@@ -248,6 +248,7 @@ class _Run:
         self.cluster.start_brokers(*down)
         self.say("healed", bound_s=HEALING_S)
         self.tell("healed")
+        self._check_running()
         healed = time.monotonic()
         wait_until(lambda: self.have_committed_since(healed), HEALING_S, pause_s=0.5)
 
@@ -321,6 +322,10 @@ class _Run:
 
     def _has_looked(self, since: float) -> bool:
         return any(one["since"] >= since for one in self._looks("observer-in", "committed"))
+
+
+def _is_stuck(log: Path) -> bool:
+    return " stuck: " in log.read_text(errors="replace")
 
 
 # Faults
@@ -447,6 +452,8 @@ def run_transactions(plan: TransactionPlan) -> Outcome:
                 run.apply(name)
             run.heal()
             run.finish()
+            if stuck := [path.stem for path in plan.folder.glob("*.log") if _is_stuck(path)]:
+                run.tell(f"replaced, because a call of the client did not return: {stuck}")
             for why, names in cluster.known_faults().items():
                 run.say("excused", names=sorted(names), why=why)
                 run.tell(f"known fault: {why}")

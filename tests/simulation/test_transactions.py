@@ -14,6 +14,8 @@ from odradek.coordinator.transaction import decisions
 from odradek.coordinator.transaction.coordinator import TransactionCoordinator
 from odradek.coordinator.transaction.decisions import ProducerIdentity
 from odradek.coordinator.transaction.markers import MarkerDelivery, MarkerQueues
+from odradek.coordinator.transaction.state import IDLE, VALID_PREVIOUS
+from odradek.coordinator.transaction.state import TransactionState as S
 from odradek.coordinator.transaction.transaction import Partitions, TransactionalId, Transition
 from odradek.errors import ErrorCode
 from tests.simulation.transactions import Crash, Plan, Result, run
@@ -31,6 +33,38 @@ def test_a_crash_at_any_step_leaves_no_transaction_torn(version: int, is_before:
     assert whole.failures == []
     assert whole.steps > 8
     assert whole.committed + whole.aborted == 2
+    for step in range(whole.steps):
+        result = run(replace(plan, crashes=(Crash(step=step, is_before=is_before),)))
+        assert result.failures == [], f"crash at step {step}"
+        assert result.steps > step, "the crash happened"
+
+
+EVERY = Plan(seed=3, partitions=2, has_every_decision=True)
+
+
+def test_the_history_of_every_decision_has_every_transition() -> None:
+    """Those of the table of states, from version 2 on with aborts without a transaction."""
+    table = {
+        (before, None if state is S.DEAD else state)
+        for state, entered_from in VALID_PREVIOUS.items()
+        for before in entered_from
+    }
+    begun = {(None, S.EMPTY)}
+    of_version_2 = {(state, S.PREPARE_ABORT) for state in IDLE}
+
+    assert run(EVERY).transitions == table | begun
+    assert run(replace(EVERY, version=0)).transitions == (table | begun) - of_version_2
+
+
+@pytest.mark.parametrize("is_before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_crash_at_any_step_of_any_decision_tears_nothing(version: int, is_before: bool) -> None:
+    """10:TX-6 and 10:TX-7: time-outs, other producers, used-up epochs and expiry, too."""
+    plan = replace(EVERY, version=version)
+    whole = run(plan)
+    assert whole.failures == []
+    assert whole.committed >= 8
+    assert whole.aborted >= 9
     for step in range(whole.steps):
         result = run(replace(plan, crashes=(Crash(step=step, is_before=is_before),)))
         assert result.failures == [], f"crash at step {step}"

@@ -9,20 +9,34 @@ decided, and time-outs abort the rest. Then, for each transaction:
 - an end that its producer was told of is the one that happened;
 - no two transactions share a marker unless they had the same fate asked for.
 
-`run` plays one history. `python -m tests.simulation.transactions SEEDS` plays many, and prints the
-seeds that fail.
+`run` plays one history: one of a seed, or the one that has every decision. `python -m
+tests.simulation.transactions SEEDS [FIRST]` plays many, from seed FIRST (0), and prints those that
+fail.
 """
 
 import asyncio
+import contextlib
+import itertools
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeVar
 
 from odradek.coordinator.transaction.decisions import Answer, ProducerIdentity
+from odradek.coordinator.transaction.records import (
+    TransactionRecord,
+    encode_transaction_key,
+    encode_transaction_value,
+    parse_transaction_key,
+    parse_transaction_value,
+)
+from odradek.coordinator.transaction.state import TransactionState
+from odradek.coordinator.transaction.transaction import LAST_EPOCH
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition, TransactionMarker
+from odradek.records.builder import build_batch
+from odradek.records.record import read_records
 from tests.support.transaction_world import LoopTasks, TransactionWorld, settle
 
 __all__ = ["Crash", "Plan", "play", "run"]
@@ -32,6 +46,7 @@ _NONE = ErrorCode.NONE
 _TOPIC = "t"
 _TIMEOUT_MS = 20_000
 _MOST_ROUNDS = 5_000
+_NEARLY_USED_UP = ("tx-last-0", "tx-last-1")
 _RETRIED = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -62,6 +77,7 @@ class Plan:
     crashes: tuple[Crash, ...] = ()
     disorder: float = 0.0  # The share of requests that are late or repeated, and of lost answers.
     verifies: bool = True
+    has_every_decision: bool = False  # One producer after another does what each one can.
 
 
 @dataclass(slots=True)
@@ -81,6 +97,8 @@ class Result:
     failures: list[str] = field(default_factory=list)
     committed: int = 0
     aborted: int = 0
+    # The states of ids that followed one another in the log; None: no record, or its end.
+    transitions: frozenset[tuple[TransactionState | None, TransactionState | None]] = frozenset()
 
 
 class _GaveUpError(Exception):
@@ -97,6 +115,7 @@ class _Play:
         self.late: list[Awaitable[object]] = []
         self._background: set[asyncio.Task[None]] = set()
         self.network = LoopTasks(world.clock)
+        self._serials = itertools.count()
         self._store = world.topic.store
         world.topic.store = self._count_record  # type: ignore[method-assign]
         world.before_marker = self._count_marker
@@ -207,6 +226,14 @@ class _Play:
     async def _transact(
         self, name: str, serial: int, identity: ProducerIdentity
     ) -> ProducerIdentity:
+        transaction = await self._write(name, serial, identity)
+        if self.random.random() < 0.1:
+            await self.pause(2 * _TIMEOUT_MS)
+        is_commit = self.random.random() < 0.6
+        return await self._end(name, identity, transaction, is_commit=is_commit)
+
+    async def _write(self, name: str, serial: int, identity: ProducerIdentity) -> _Transaction:
+        """Begins a transaction and writes its records."""
         transaction = _Transaction(f"{name}/{serial}/{identity.producer_epoch}")
         self.transactions.append(transaction)
         count = self.random.randint(1, self.plan.partitions)
@@ -215,9 +242,16 @@ class _Play:
             tp = TopicPartition(_TOPIC, number)
             for _ in range(self.random.randint(1, 2)):
                 await self._send(name, identity, tp, transaction.name)
-        if self.random.random() < 0.1:
-            await self.pause(2 * _TIMEOUT_MS)
-        is_commit = self.random.random() < 0.6
+        return transaction
+
+    async def _end(
+        self,
+        name: str,
+        identity: ProducerIdentity,
+        transaction: _Transaction,
+        *,
+        is_commit: bool,
+    ) -> ProducerIdentity:
         transaction.asked = is_commit
         outcome = await self.retried(
             lambda: self.world.coordinator.end(
@@ -268,6 +302,101 @@ class _Play:
                 return ErrorCode.CONCURRENT_TRANSACTIONS  # A marker came in between.
         return partition.append(*identity, data)
 
+    # Every decision
+
+    async def produce_each_decision(self) -> None:
+        """Does what any producer can, one thing after another, until all ids have expired."""
+        attempts = [
+            self._end_each_after_each("tx-0"),
+            self._replace_a_producer("tx-0"),
+            self._sleep_too_long("tx-0"),
+            *([self._abort_nothing("tx-0")] if self.plan.version >= 2 else []),
+            *map(self._use_up_the_epochs, _NEARLY_USED_UP),
+            self._init_and_transact("tx-committed", True),
+            self._init_and_transact("tx-aborted", False),
+            self._init_and_transact("tx-empty"),
+        ]
+        for attempt in attempts:
+            # What a crash makes impossible is left, as by a producer that begins anew.
+            with contextlib.suppress(_GaveUpError):
+                await attempt
+        await self._expire()
+
+    async def _init_and_transact(self, name: str, *commits: bool) -> ProducerIdentity:
+        identity = await self._init(name)
+        for is_commit in commits:
+            transaction = await self._write(name, next(self._serials), identity)
+            identity = await self._end(name, identity, transaction, is_commit=is_commit)
+        return identity
+
+    async def _end_each_after_each(self, name: str) -> None:
+        await self._init_and_transact(name, True, True, False, False, True)
+        for _ in range(2):  # After COMPLETE_COMMIT, then after EMPTY.
+            await self._init(name)
+
+    async def _replace_a_producer(self, name: str) -> None:
+        await self._write(name, next(self._serials), await self._init(name))
+        await self._init(name)  # After COMPLETE_ABORT, once that is there.
+
+    async def _sleep_too_long(self, name: str) -> None:
+        await self._write(name, next(self._serials), await self._init(name))
+        await self.pause(2 * _TIMEOUT_MS)
+
+    async def _abort_nothing(self, name: str) -> None:
+        """Aborts without a transaction: after EMPTY, COMPLETE_ABORT and COMPLETE_COMMIT."""
+        identity = await self._init(name)
+        for _ in range(2):
+            identity = await self._end(name, identity, _Transaction(""), is_commit=False)
+        transaction = await self._write(name, next(self._serials), identity)
+        identity = await self._end(name, identity, transaction, is_commit=True)
+        await self.pause(1_000)  # Until the markers are written.
+        await self._end(name, identity, _Transaction(""), is_commit=False)
+
+    async def _use_up_the_epochs(self, name: str) -> None:
+        """Gets other producer ids: by starting, and under version 2 by ending a transaction."""
+        for _ in range(2):
+            await self._init_and_transact(name, True, False)
+
+    async def _expire(self) -> None:
+        world = self.world
+        await self.pause(2 * _TIMEOUT_MS + world.config.id_expiration_ms)
+        for _ in range(5):
+            world.coordinator.expire()
+            await self.pause(1_000)
+            left = [name for name, _ in world.coordinator.list_transactions()]
+            if not left:
+                return
+        self.result.failures.append(f"not expired: {left}")
+
+    def near_the_last_epoch(self) -> None:
+        """Has the log begin with ids whose epochs are nearly used up; ids expire soon."""
+        self.world.config = replace(self.world.config, id_expiration_ms=2 * _TIMEOUT_MS)
+        for producer_id, name in enumerate(_NEARLY_USED_UP, 100):
+            record = TransactionRecord(
+                producer_id=producer_id,
+                producer_epoch=LAST_EPOCH - 2,
+                timeout_ms=_TIMEOUT_MS,
+                state=TransactionState.EMPTY,
+                by_topic={},
+                last_update_ms=self.world.clock.now_ms(),
+            )
+            pair = (encode_transaction_key(name), encode_transaction_value(record, 0))
+            self._store(0, build_batch([(0, *pair, ())]))
+        self.world.crash()
+
+    def _transitions(self) -> frozenset[tuple[TransactionState | None, TransactionState | None]]:
+        """Of all ids, in the order of the log."""
+        states: dict[str, TransactionState | None] = {}
+        found = set()
+        for batches in self.world.topic.batches.values():
+            for record in itertools.chain.from_iterable(map(read_records, batches)):
+                assert record.key is not None
+                name, value = parse_transaction_key(record.key), record.value
+                state = None if value is None else parse_transaction_value(value).state
+                found.add((states.get(name), state))
+                states[name] = state
+        return frozenset(found)
+
     # The end
 
     async def finish(self) -> None:
@@ -306,6 +435,7 @@ class _Play:
                 fail(f"{transaction.name}: committed, which its producer did not ask for")
             self.result.committed += found == {"committed"}
             self.result.aborted += found == {"aborted"}
+        self.result.transitions = self._transitions()
         return self.result
 
 
@@ -322,10 +452,12 @@ async def play(plan: Plan) -> Result:
     world = TransactionWorld(version=plan.version)
     await settle()
     history = _Play(plan, world)
-    producers = [
-        asyncio.get_running_loop().create_task(history.produce(number))
-        for number in range(plan.producers)
-    ]
+    if plan.has_every_decision:
+        history.near_the_last_epoch()
+        work = [history.produce_each_decision()]
+    else:
+        work = [history.produce(number) for number in range(plan.producers)]
+    producers = [asyncio.get_running_loop().create_task(one) for one in work]
     upkeep = asyncio.get_running_loop().create_task(history.abort_timed_out())
     for _ in range(_MOST_ROUNDS):
         await history.pass_time()
@@ -348,10 +480,10 @@ def run(plan: Plan) -> Result:
     return asyncio.run(play(plan))
 
 
-def main(seeds: int) -> int:
+def main(seeds: int, first: int = 0) -> int:
     """Plays histories of both versions; returns the number of those that failed."""
-    failed = 0
-    for seed in range(seeds):
+    failed = committed = aborted = crashed = 0
+    for seed in range(first, first + seeds):
         random = Random(seed)
         crashes = tuple(
             Crash(step=random.randrange(60), is_before=random.random() < 0.5)
@@ -360,11 +492,18 @@ def main(seeds: int) -> int:
         plan = Plan(seed=seed, version=2, disorder=random.choice((0.0, 0.1, 0.3)), crashes=crashes)
         for one in (plan, Plan(seed=seed, version=0, crashes=crashes)):
             result = run(one)
+            committed += result.committed
+            aborted += result.aborted
+            crashed += sum(crash.step < result.steps for crash in crashes)
             if result.failures:
                 failed += 1
                 print(one, *result.failures, sep="\n    ")
+    print(
+        f"seeds {first} to {first + seeds - 1}, each with version 2 and 0: {committed} transactions"
+        f" committed, {aborted} aborted, {crashed} crashes; {failed} histories failed"
+    )
     return failed
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(int(sys.argv[1]))))
+    sys.exit(bool(main(*map(int, sys.argv[1:3]))))

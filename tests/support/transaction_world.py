@@ -34,8 +34,11 @@ _TURNS = 15  # Turns of the loop after which nothing is left to do but what wait
 
 async def settle() -> None:
     """Lets every task run that does not wait for the clock."""
+    loop: Any = asyncio.get_running_loop()
     for _ in range(_TURNS):
         await asyncio.sleep(0)
+        if not loop._ready:  # Nothing but this task is to run.
+            return
 
 
 class LoopTasks:

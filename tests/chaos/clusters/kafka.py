@@ -18,7 +18,10 @@ _STARTED_LINE = "Kafka Server started"
 # A coordinator that starts before it knows the leaders takes partitions for deleted and completes a
 # transaction without their markers.
 _SKIPPED_MARKERS = "these partitions are likely deleted already and hence can be skipped"
-_OF_SKIPPED_MARKERS = frozenset({"lost-transaction", "torn-transaction", "lost-result"})
+# Records that lack their marker end with the producer's next transaction, whichever way that goes.
+_OF_SKIPPED_MARKERS = frozenset(
+    {"lost-transaction", "torn-transaction", "lost-result", "aborted-read", "duplicate-result"}
+)
 _LEADER = re.compile(r"^LeaderId:\s+(\d+)", re.MULTILINE)
 
 

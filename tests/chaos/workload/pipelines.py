@@ -1,6 +1,6 @@
 """Producers with transactions: feeders, and pipelines that read, write results and commit offsets.
 
-The steps are the same on every client; adapters say what each client's errors mean:
+The steps are the same on every client, also in `Pipeline.java`. Adapters say what errors mean:
 
 ================ ===============================================================
 `AbortableError` the transaction has to be aborted; its records are read again
@@ -13,14 +13,20 @@ after it; so a process that dies leaves a transaction that was never to be commi
 unknown outcome.
 """
 
+import dataclasses
+import json
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
 from tests.chaos.workload.recording import Recorder
+from tests.support.java_programs import java_command
 
 __all__ = ["AbortableError", "BrokenError", "Done", "RetriableError", "Session", "run"]
 
@@ -30,6 +36,8 @@ ABORTED = 0.1
 FEED = 6
 # A client that finds no coordinator for so long gives up.
 RETRY_LIMIT_S = 60
+# A call that is back only after so long will never be: each has a timeout of its own.
+STUCK_S = 40
 
 # Told for each record: its offset if it is known, and the error if there is one.
 Done = Callable[[int | None, str | None], None]
@@ -75,8 +83,19 @@ class Session(Protocol):
 
 def run(role: str, client: str, recorder: Recorder) -> None:
     """Runs a role until SIGTERM, with one producer after the other if one breaks."""
+    if client == "java":
+        command = java_command(
+            Path(__file__).with_name("Pipeline.java"),
+            role,
+            json.dumps(dataclasses.asdict(recorder.settings)),
+        )
+        os.execv(command[0], command)
     if client == "librdkafka":
         from tests.chaos.workload.sessions_librdkafka import open_session
+    elif client == "kafka-python":
+        from tests.chaos.workload.sessions_kafka_python import (  # type: ignore[assignment]  # as above
+            open_session,
+        )
     elif client == "aiokafka":
         from tests.chaos.workload.sessions_aiokafka import (  # type: ignore[assignment]  # as above
             open_session,
@@ -85,25 +104,70 @@ def run(role: str, client: str, recorder: Recorder) -> None:
         from tests.chaos.workload.sessions_ours import (  # type: ignore[assignment]  # as above
             open_session,
         )
+    watch = _Watch(role, client, recorder)
     life = 0
     while not recorder.is_stopping.is_set():
         life += 1
         recorder.process = recorder.settings.process + (f".{life}" if life > 1 else "")
-        worker = _Worker(recorder, open_session(recorder, is_pipeline=role == "pipeline"))
+        session = open_session(recorder, is_pipeline=role == "pipeline")
+        worker = _Worker(recorder, session, watch)
         try:
             worker.run_feeder() if role == "feeder" else worker.run_pipeline()
-        except BrokenError as error:
+        except (AbortableError, BrokenError) as error:  # Nothing to abort: it was starting.
             print(f"{time.monotonic():.3f} broken: {error}", file=sys.stderr)
             recorder.is_stopping.wait(0.2)
         finally:
             recorder.say("ended")
-            worker.session.close()
+            with watch:
+                worker.session.close()
+
+
+class _Watch:
+    """Gives a process whose client does not return from a call to another instance.
+
+    librdkafka's call for offsets in a transaction ignores its timeout, and waits for good when its
+    coordinator went away at the wrong moment.
+    """
+
+    def __init__(self, role: str, client: str, recorder: Recorder) -> None:
+        self._role = role
+        self._client = client
+        self._recorder = recorder
+        self._since: float | None = None
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def __enter__(self) -> None:
+        self._since = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._since = None
+
+    def _look(self) -> None:
+        seen = time.monotonic()
+        while not self._recorder.is_stopping.wait(1):
+            now = time.monotonic()
+            if now - seen > STUCK_S / 4:  # The process slept, not its client.
+                self._since = self._since and now
+            seen = now
+            since = self._since
+            if since is not None and now - since > STUCK_S:
+                self._replace()
+
+    def _replace(self) -> None:
+        recorder = self._recorder
+        print(f"{time.monotonic():.3f} stuck: a call did not return", file=sys.stderr, flush=True)
+        recorder.say("ended")
+        again = dataclasses.replace(recorder.settings, process=f"{recorder.process}-again")
+        facts = json.dumps(dataclasses.asdict(again))
+        command = [sys.executable, "-m", "tests.chaos.workload", self._role, self._client, facts]
+        os.execv(sys.executable, command)
 
 
 class _Worker:
-    def __init__(self, recorder: Recorder, session: Session) -> None:
+    def __init__(self, recorder: Recorder, session: Session, watch: _Watch) -> None:
         self.recorder = recorder
         self.session = session
+        self._watch = watch
         self._random = Random(f"{recorder.settings.seed} {recorder.process}")
         self._sends = 0
         self._transactions = 0
@@ -207,7 +271,8 @@ class _Worker:
         deadline = time.monotonic() + RETRY_LIMIT_S
         while True:
             try:
-                call()
+                with self._watch:
+                    call()
             except RetriableError as error:
                 print(f"{time.monotonic():.3f} retriable: {error}", file=sys.stderr)
                 if time.monotonic() > deadline:

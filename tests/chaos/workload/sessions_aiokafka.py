@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
 
 from tests.chaos.workload.pipelines import AbortableError, BrokenError, Done
 from tests.chaos.workload.recording import Recorder
@@ -19,6 +19,7 @@ __all__ = ["open_session"]
 
 CALL_S = 30
 POLL_MS = 200
+CLOSE_S = 5
 
 
 def open_session(recorder: Recorder, *, is_pipeline: bool) -> "_Session":
@@ -115,7 +116,7 @@ class _Session:
             for one in (self._consumer, self._producer):
                 if one is not None:
                     with contextlib.suppress(KafkaError, TimeoutError):
-                        async with asyncio.timeout(CALL_S):
+                        async with asyncio.timeout(CLOSE_S):
                             await one.stop()
 
         self._runner.run(close())
@@ -128,7 +129,7 @@ class _Session:
 
         try:
             return self._runner.run(bounded())
-        except ProducerFenced as error:
+        except (ProducerFenced, IllegalOperation) as error:  # Fenced meanwhile: no transaction.
             raise BrokenError(repr(error)) from error
         except TimeoutError as error:
             # Whether it was done is not known, and it cannot be called again.

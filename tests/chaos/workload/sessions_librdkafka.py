@@ -34,6 +34,9 @@ class _Session:
                 "request.timeout.ms": 5_000,
                 # Below the timeout of a transaction, as librdkafka wants it.
                 "socket.timeout.ms": 5_000,
+                # Otherwise it forgets all brokers once none can be reached, and a call for the
+                # offsets of a transaction that waits for one of them waits for good.
+                "metadata.recovery.strategy": "none",
                 "linger.ms": 5,
             }
         )
