@@ -84,9 +84,6 @@ class KraftCluster(Cluster):
                     return {f"{path.name} of {node.name}: {_SKIPPED_MARKERS}": _OF_SKIPPED_MARKERS}
         return {}
 
-    def log_folder(self, broker_id: int) -> Path:
-        return self.node_folder(f"broker-{broker_id}") / "logs"
-
     def _serves(self, broker_id: int) -> bool:
         return _STARTED_LINE in self.brokers[broker_id].log() and super()._serves(broker_id)
 
@@ -104,7 +101,7 @@ class KraftCluster(Cluster):
             f"CONTROLLER://{address}:{self.control_port}",
             "advertised.listeners": f"PLAINTEXT://{address}:{BROKER_PORT}",
             "controller.listener.names": "CONTROLLER",
-            "log.dirs": str(folder / "logs"),
+            **self.placement(broker_id),
             # Apart, so that a broker can lose its partitions and stay a voter.
             "metadata.log.dir": str(folder / "metadata"),
             **self.replication(),

@@ -86,9 +86,6 @@ class OdradekCluster(Cluster):
             counts[str(one)] = int(found[1]) if found else 0
         return counts
 
-    def log_folder(self, broker_id: int) -> Path:
-        return self.node_folder(f"broker-{broker_id}") / "logs"
-
     def _store_settings(self) -> dict[str, str]:
         stores = ",".join(f"{self.network.address(host)}:{CLIENT_PORT}" for host in STORE_HOSTS)
         return {
@@ -104,7 +101,7 @@ class OdradekCluster(Cluster):
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://{address}:{BROKER_PORT}",
             "inter.broker.listener.name": "PLAINTEXT",
-            "log.dirs": str(folder / "logs"),
+            **self.placement(broker_id),
             **self._store_settings(),
             **self.replication(),
             "group.initial.rebalance.delay.ms": "0",
