@@ -5,8 +5,8 @@ Duties towards the partitions, in order, for each change that one of them propos
 1. send it, with the epoch of the controller that made the partition's leader;
 2. if the outcome is unknown, send the same again after a pause. The port compares versions: it
    recognizes a change that was stored as ours, and stores one that was not;
-3. if a refusal follows an unknown outcome, send it again, too: the first request may still arrive
-   and be stored, although a later one was refused;
+3. if a refusal follows an unknown outcome, send it again, too, unless the refusal is final: the
+   first request may still arrive and be stored, although a later one was refused;
 4. hand the outcome to the replica manager. It drops an answer that arrives too late.
 
 With an engine whose leaders store the ISR themselves, changes are collected in `IsrNotifications`
@@ -23,6 +23,7 @@ from odradek.metadata.ports import (
     AlterIsrOutcome,
     ControllerPort,
     IsrAltered,
+    IsrNotAsked,
     IsrOutcomeUnknown,
     IsrRefused,
 )
@@ -81,14 +82,15 @@ class IsrUpdates:
         is_doubtful = False
         while partition.isr_change is change:
             outcome = await self._alter(partition.tp, change)
-            if is_doubtful and isinstance(outcome, IsrRefused):
+            if is_doubtful and isinstance(outcome, IsrRefused) and not outcome.is_final:
                 outcome = IsrOutcomeUnknown()
             is_new = self._replicas.settle_isr(partition, change, outcome)
             if isinstance(outcome, IsrAltered) and is_new and self._announce is not None:
                 self.notifications.record(partition.tp, self._clock.monotonic_ms())
-            if not isinstance(outcome, IsrOutcomeUnknown):
+            if isinstance(outcome, IsrOutcomeUnknown):
+                is_doubtful = True
+            elif not isinstance(outcome, IsrNotAsked):
                 return
-            is_doubtful = True
             await self._tasks.sleep(RETRY_PAUSE_S)
 
     async def _alter(self, tp: TopicPartition, change: IsrChange) -> AlterIsrOutcome:

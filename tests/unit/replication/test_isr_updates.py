@@ -12,6 +12,7 @@ from odradek.metadata.ports import (
     AlterIsrOutcome,
     IsrAltered,
     IsrConflict,
+    IsrNotAsked,
     IsrOutcomeUnknown,
     IsrRefused,
 )
@@ -146,6 +147,32 @@ def test_a_refusal_after_an_unknown_outcome_proves_nothing(scene: Scene) -> None
     scene.run()
     assert len(scene.port.asked) == 3
     assert partition.isr == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "refusal"),
+    [
+        pytest.param(IsrOutcomeUnknown(), IsrRefused(is_final=True), id="final"),
+        pytest.param(IsrNotAsked(), IsrRefused(), id="never-asked-before"),
+    ],
+)
+def test_a_refusal_ends_a_change_that_cannot_be_stored_any_more(
+    scene: Scene, before: AlterIsrOutcome, refusal: AlterIsrOutcome
+) -> None:
+    """The controller stopped as the follower joined; the follower returns as another life.
+
+    The change that names its former life would be refused for ever, and the follower never join.
+    """
+    partition = scene.fixture.lead(tp(), replicas=(1, 2), isr=(1,))
+    scene.port.outcomes = [before, before, refusal]
+    scene.fixture.fetch_as(2, tp(), 0, broker_epoch=40)
+    scene.run()
+    assert (partition.maximal_isr, partition.isr_change) == ({1}, None)
+    scene.fixture.clock.advance(ISR_RETRY_MS)
+    scene.port.outcomes = [IsrAltered(4)]
+    scene.fixture.fetch_as(2, tp(), 0, broker_epoch=41)
+    scene.run()
+    assert (set(partition.isr), scene.port.broker_epochs) == ({1, 2}, {2: 41})
 
 
 def test_a_refused_change_is_not_announced(scene: Scene) -> None:

@@ -9,9 +9,15 @@ change gets the outcome of its own partition:
 | the wanted ISR, in our leader epoch          | altered, with the new version                 |
 | INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED, | refused: nothing was stored, the old ISR is   |
 | INVALID_REQUEST                              | in force                                      |
+| STALE_BROKER_EPOCH, or no controller reached | not asked: it is sent again                   |
 | FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, | conflict: newer state is on its way           |
 | NEW_LEADER_ELECTED, 3, UNKNOWN_TOPIC_ID      |                                               |
 | anything else, or no answer                  | unknown: it is asked again                    |
+
+INELIGIBLE_REPLICA is final if the request named the registration of each member: the controller has
+seen that a member shut down, or registered once more, and registrations only grow. So a copy of the
+request that is late, because its answer was lost, is refused as well. A leader may forget such a
+change. One that it had to keep would hold back the high watermark, for a member that never returns.
 """
 
 import asyncio
@@ -29,10 +35,12 @@ from odradek.metadata.ports import (
     AlterIsrOutcome,
     IsrAltered,
     IsrConflict,
+    IsrNotAsked,
     IsrOutcomeUnknown,
     IsrRefused,
 )
 from odradek.model import LeaderAndIsr, TopicPartition
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.inter_broker import InterBrokerVersions
 from odradek.protocol.messages.alter_partition import (
     AlterPartitionBrokerState,
@@ -76,6 +84,14 @@ class IsrLink(Protocol):
     @property
     def versions(self) -> InterBrokerVersions:
         """The versions that brokers of this cluster speak."""
+        ...
+
+    async def reach(self, api_key: ApiKey) -> None:
+        """Connects to the controller, for one kind of request.
+
+        Raises:
+            ApiError: It cannot be reached now.
+        """
         ...
 
     async def alter_partition(
@@ -152,19 +168,24 @@ class IsrRequests:
         version = self._link.versions.alter_partition
         assert version is not None, "an older protocol writes the store"
         outcomes: Mapping[TopicPartition, AlterIsrOutcome] = {}
+        otherwise: AlterIsrOutcome = IsrNotAsked()
         try:
+            await self._link.reach(ApiKey.ALTER_PARTITION)
+            otherwise = IsrOutcomeUnknown()
             answer = await self._link.alter_partition(self._request(changes, version), version)
             if answer.error_code == ErrorCode.NONE:
                 outcomes = self._outcomes(changes, answer, version)
             else:
                 code = ErrorCode(answer.error_code)
+                if code is ErrorCode.STALE_BROKER_EPOCH:
+                    otherwise = IsrNotAsked()
                 logger.info("%d ISR changes are requested again: %s", len(changes), code.name)
         except ApiError as error:
             logger.info("%d ISR changes are requested again: %s", len(changes), error)
         finally:
             for tp, change in changes.items():
                 if not change.outcome.done():
-                    change.outcome.set_result(outcomes.get(tp, IsrOutcomeUnknown()))
+                    change.outcome.set_result(outcomes.get(tp, otherwise))
 
     def _request(
         self, changes: Mapping[TopicPartition, _Waiting], version: int
@@ -217,14 +238,18 @@ class IsrRequests:
             for row in topic.partitions:
                 tp = TopicPartition(name or "", row.partition_index)
                 if tp in changes:
-                    outcomes[tp] = _outcome(tp, changes[tp].state, row)
+                    outcomes[tp] = _outcome(tp, self._broker_id, changes[tp], row, version)
         return outcomes
 
 
 def _outcome(
-    tp: TopicPartition, wanted: LeaderAndIsr, row: AlterPartitionPartitionResult
+    tp: TopicPartition,
+    broker_id: int,
+    change: _Waiting,
+    row: AlterPartitionPartitionResult,
+    version: int,
 ) -> AlterIsrOutcome:
-    code = ErrorCode(row.error_code)
+    wanted, code = change.state, ErrorCode(row.error_code)
     if code is ErrorCode.NONE:
         found = (row.leader_id, row.leader_epoch, set(row.isr))
         if found == (wanted.leader, wanted.leader_epoch, set(wanted.isr)):
@@ -232,5 +257,12 @@ def _outcome(
         return IsrConflict()
     if code in _REFUSED:
         logger.info("%s: the controller refused ISR %s: %s", tp, wanted.isr, code.name)
-        return IsrRefused()
+        names_registrations = version >= FIRST_ALTER_PARTITION_WITH_EPOCHS and all(
+            change.broker_epochs.get(member, -1) >= 0
+            for member in wanted.isr
+            if member != broker_id
+        )
+        return IsrRefused(
+            is_final=code is ErrorCode.INELIGIBLE_REPLICA and names_registrations,
+        )
     return IsrConflict() if code in _CONFLICTS else IsrOutcomeUnknown()
