@@ -79,6 +79,7 @@ class BrokerProcess:
             **_SETTINGS,
             "zookeeper.connect": self.connect,
             "broker.id": str(self.broker_id),
+            "broker.rack": f"rack-{self.broker_id}",
             "odradek.metrics.port": str(self.metrics_port),
             **self.settings,
         }
