@@ -281,8 +281,9 @@ class IsrConflict(NamedTuple):
 class IsrRefused(NamedTuple):
     """The controller refused the change, and stored nothing: the old ISR is in force."""
 
-    # Whether no earlier copy of the request can be stored any more either.
-    is_final: bool = False
+    # Whether because a member is dead, shuts down, or was registered anew since; the controller has
+    # compared its registrations with those that the request names.
+    is_by_registration: bool = False
 
 
 class IsrNotAsked(NamedTuple):

@@ -577,6 +577,11 @@ class Partition:
                 for member in isr
                 if member in self._followers and self._followers[member].broker_epoch >= 0
             },
+            names_added=all(
+                self._followers[member].broker_epoch >= 0
+                for member in isr
+                if member not in self.isr
+            ),
         )
         self.isr_change = change
         return change

@@ -93,14 +93,14 @@ def _about_replica(replica: Replica, text: str, offsets: tuple[int, ...]) -> Ano
 
 def _in_sync(history: History) -> Iterator[Anomaly]:
     for one in history.in_sync:
-        missing = sorted(set(one.replicas) - set(one.in_sync))
+        missing = [f"broker-{broker}" for broker in sorted(set(one.replicas) - set(one.in_sync))]
         if missing:
             yield Anomaly(
                 name="stalled-replica",
                 where=str(one.partition),
-                text=f"{show_time(one.t)} of the replicas {list(one.replicas)} only"
-                f" {list(one.in_sync)} are in sync",
-                processes=tuple(f"broker-{broker}" for broker in missing),
+                text=f"{show_time(one.t)} {', '.join(missing)} did not return: of the replicas"
+                f" {list(one.replicas)} only {list(one.in_sync)} are in sync",
+                processes=tuple(missing),
             )
 
 

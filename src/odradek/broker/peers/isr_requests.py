@@ -13,11 +13,6 @@ change gets the outcome of its own partition:
 | FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, | conflict: newer state is on its way           |
 | NEW_LEADER_ELECTED, 3, UNKNOWN_TOPIC_ID      |                                               |
 | anything else, or no answer                  | unknown: it is asked again                    |
-
-INELIGIBLE_REPLICA is final if the request named the registration of each member: the controller has
-seen that a member shut down, or registered once more, and registrations only grow. So a copy of the
-request that is late, because its answer was lost, is refused as well. A leader may forget such a
-change. One that it had to keep would hold back the high watermark, for a member that never returns.
 """
 
 import asyncio
@@ -238,18 +233,14 @@ class IsrRequests:
             for row in topic.partitions:
                 tp = TopicPartition(name or "", row.partition_index)
                 if tp in changes:
-                    outcomes[tp] = _outcome(tp, self._broker_id, changes[tp], row, version)
+                    outcomes[tp] = _outcome(tp, changes[tp].state, row, version)
         return outcomes
 
 
 def _outcome(
-    tp: TopicPartition,
-    broker_id: int,
-    change: _Waiting,
-    row: AlterPartitionPartitionResult,
-    version: int,
+    tp: TopicPartition, wanted: LeaderAndIsr, row: AlterPartitionPartitionResult, version: int
 ) -> AlterIsrOutcome:
-    wanted, code = change.state, ErrorCode(row.error_code)
+    code = ErrorCode(row.error_code)
     if code is ErrorCode.NONE:
         found = (row.leader_id, row.leader_epoch, set(row.isr))
         if found == (wanted.leader, wanted.leader_epoch, set(wanted.isr)):
@@ -257,12 +248,6 @@ def _outcome(
         return IsrConflict()
     if code in _REFUSED:
         logger.info("%s: the controller refused ISR %s: %s", tp, wanted.isr, code.name)
-        names_registrations = version >= FIRST_ALTER_PARTITION_WITH_EPOCHS and all(
-            change.broker_epochs.get(member, -1) >= 0
-            for member in wanted.isr
-            if member != broker_id
-        )
-        return IsrRefused(
-            is_final=code is ErrorCode.INELIGIBLE_REPLICA and names_registrations,
-        )
+        is_compared = version >= FIRST_ALTER_PARTITION_WITH_EPOCHS
+        return IsrRefused(is_compared and code is ErrorCode.INELIGIBLE_REPLICA)
     return IsrConflict() if code in _CONFLICTS else IsrOutcomeUnknown()
