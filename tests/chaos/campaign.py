@@ -356,7 +356,7 @@ def run(plan: Plan) -> Outcome:
         settings["min.insync.replicas"] = "1"
     with open_network(kind.hosts()) as network:
         network.enter("clients")
-        cluster = kind(network, plan.folder, settings)
+        cluster = kind(network, plan.folder, settings, is_spread=True)
         one = _Run(plan, cluster, Admin(cluster.bootstrap, plan.folder), Random(plan.seed),
                    network.can_cut)  # fmt: skip
         allowed = sorted(ANOMALIES) if plan.weak else []

@@ -28,6 +28,7 @@ class Cluster(ABC):
     Three, with factor 3 and two in sync at least, unless a class says otherwise.
 
     Attributes:
+        is_spread: Each broker has two data directories, and a rack from which consumers in it read.
         brokers: By broker id.
         stores: The servers that hold the metadata, if they are processes of their own.
         control_port: The port by which a broker reaches the controllers, if it has one of its own.
@@ -38,7 +39,15 @@ class Cluster(ABC):
     store_hosts: ClassVar[tuple[str, ...]] = ()
     control_port: ClassVar[int | None] = None
 
-    def __init__(self, network: Network, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        is_spread: bool = False,
+    ) -> None:
+        self.is_spread = is_spread
         self.network = network
         self.folder = folder
         self.settings = dict(settings)
@@ -51,9 +60,12 @@ class Cluster(ABC):
         return (*(f"broker-{one}" for one in cls.broker_ids), *cls.store_hosts, "clients")
 
     def placement(self, broker_id: int) -> dict[str, str]:
-        """Where a broker and its data are; consumers are sent to the replica in their rack."""
+        """Where a broker and its data are."""
+        folders = {"log.dirs": ",".join(map(str, self.log_folders(broker_id)))}
+        if not self.is_spread:
+            return folders
         return {
-            "log.dirs": ",".join(map(str, self.log_folders(broker_id))),
+            **folders,
             "broker.rack": rack_of(broker_id),
             "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         }
@@ -122,7 +134,8 @@ class Cluster(ABC):
 
     def log_folders(self, broker_id: int) -> tuple[Path, ...]:
         """The data directories; each has a folder for each of its partitions."""
-        return tuple(self.node_folder(f"broker-{broker_id}") / name for name in LOG_FOLDERS)
+        names = LOG_FOLDERS if self.is_spread else LOG_FOLDERS[:1]
+        return tuple(self.node_folder(f"broker-{broker_id}") / name for name in names)
 
     def empty(self, broker_id: int) -> None:
         """Removes all partitions of a broker that does not run."""

@@ -28,8 +28,15 @@ class KraftCluster(Cluster):
     kind: ClassVar[str] = "kafka"
     control_port: ClassVar[int | None] = 9093
 
-    def __init__(self, network: Network, folder: Path, settings: Mapping[str, str]) -> None:
-        super().__init__(network, folder, settings)
+    def __init__(
+        self,
+        network: Network,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        is_spread: bool = False,
+    ) -> None:
+        super().__init__(network, folder, settings, is_spread=is_spread)
         install = find_kafka(KAFKA_VERSIONS[0])
         assert install is not None, "asked for by why_missing"
         self.install: KafkaInstall = install

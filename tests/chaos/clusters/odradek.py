@@ -37,8 +37,15 @@ class OdradekCluster(Cluster):
     kind: ClassVar[str] = "odradek"
     store_hosts: ClassVar[tuple[str, ...]] = STORE_HOSTS
 
-    def __init__(self, network: Network, folder: Path, settings: Mapping[str, str]) -> None:
-        super().__init__(network, folder, settings)
+    def __init__(
+        self,
+        network: Network,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        is_spread: bool = False,
+    ) -> None:
+        super().__init__(network, folder, settings, is_spread=is_spread)
         if self.store_hosts:
             self.stores = store_nodes(network, folder)
         for one in self.broker_ids:
