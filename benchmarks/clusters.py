@@ -93,9 +93,6 @@ class ZooKeeperKafkaCluster(Cluster):
     def controller(self) -> int | None:
         return None  # Told by the metadata of its brokers.
 
-    def log_folder(self, broker_id: int) -> Path:
-        return self.node_folder(f"broker-{broker_id}") / "logs"
-
     def _serves(self, broker_id: int) -> bool:
         started = f"[KafkaServer id={broker_id}] started"
         return started in self.brokers[broker_id].log() and super()._serves(broker_id)
@@ -107,7 +104,7 @@ class ZooKeeperKafkaCluster(Cluster):
         properties = {
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://{self.address(broker_id)}:{BROKER_PORT}",
-            "log.dirs": str(folder / "logs"),
+            **self.placement(broker_id),
             "zookeeper.connect": f"{stores}{_CHAOS_ROOT}",
             "zookeeper.session.timeout.ms": str(SESSION_MS),
             "default.replication.factor": "3",
@@ -205,7 +202,7 @@ class ClusterServer(Server):
         """Deletes a topic and waits until its files are gone, so that disks do not fill."""
         if not self.admin.delete_topic(topic):
             raise TimeoutError(f"{topic} could not be deleted")
-        folders = [self.cluster.log_folder(one) for one in BROKER_IDS]
+        folders = [path for one in BROKER_IDS for path in self.cluster.log_folders(one)]
         wait_until(lambda: not any(any(one.glob(f"{topic}-*")) for one in folders), 60)
 
     def restart(self, broker_id: int) -> None:
@@ -316,7 +313,7 @@ def _running(
             yield ClusterServer(
                 bootstrap=cluster.bootstrap,
                 pid=cluster.brokers[BROKER_IDS[0]].pid,
-                data=cluster.log_folder(BROKER_IDS[0]),
+                data=cluster.log_folders(BROKER_IDS[0])[0],
                 cluster=cluster,
                 admin=admin,
             )

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -18,6 +19,8 @@ __all__ = ["Admin", "PartitionView"]
 
 CALL_S = 10
 TOOL_LIMIT_S = 90
+# So that a broker may die while a replica moves: some seconds for what a run has written.
+MOVED_BYTES_PER_S = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +130,10 @@ class Admin:
 
     def reassign(self, topic: str, wanted: Mapping[int, Sequence[int]]) -> bool:
         """Moves replicas with Kafka's tool and waits until they are there."""
-        install = find_kafka(KAFKA_VERSIONS[0])
-        assert install is not None, "the fault needs Kafka's tools"
         rows = [
             {"topic": topic, "partition": number, "replicas": list(replicas)}
             for number, replicas in wanted.items()
         ]
-        path = self._folder / "reassignment.json"
-        path.write_text(json.dumps({"version": 1, "partitions": rows}))
 
         def is_done() -> bool:
             views = self.partitions(topic)
@@ -144,17 +143,40 @@ class Admin:
                 for number, replicas in wanted.items()
             )
 
-        command = install.command(
-            "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
-            "--bootstrap-server", self._bootstrap,
-            "--reassignment-json-file", str(path), "--execute",
-        )  # fmt: skip
         for _ in range(3):
-            with (
-                contextlib.suppress(subprocess.TimeoutExpired),
-                (self._folder / "reassignment.log").open("ab") as log,
-            ):
-                subprocess.run(command, stdout=log, stderr=log, timeout=TOOL_LIMIT_S, check=False)
+            self._execute(rows)
             if wait_until(is_done, 30, pause_s=0.5):
                 return True
         return False
+
+    def move_directories(self, topic: str, partition: int, folders: Mapping[int, Path]) -> bool:
+        """Begins to move replicas to other directories of their brokers; slowly, and whether."""
+        row = {
+            "topic": topic,
+            "partition": partition,
+            "replicas": list(folders),
+            "log_dirs": [str(folder) for folder in folders.values()],
+        }
+        told = self._execute([row], "--replica-alter-log-dirs-throttle", str(MOVED_BYTES_PER_S))
+        return "Successfully started moving log directory" in told
+
+    def _execute(self, rows: Sequence[Mapping[str, Any]], *words: str) -> str:
+        """What Kafka's tool says to a reassignment."""
+        install = find_kafka(KAFKA_VERSIONS[0])
+        assert install is not None, "the fault needs Kafka's tools"
+        path = self._folder / "reassignment.json"
+        path.write_text(json.dumps({"version": 1, "partitions": rows}))
+        command = install.command(
+            "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+            "--bootstrap-server", self._bootstrap,
+            "--reassignment-json-file", str(path), "--execute", *words,
+        )  # fmt: skip
+        told = ""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            told = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                timeout=TOOL_LIMIT_S, check=False,
+            ).stdout  # fmt: skip
+        with (self._folder / "reassignment.log").open("a") as log:
+            log.write(told)
+        return told

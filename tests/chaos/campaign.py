@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -14,7 +14,7 @@ from typing import Any
 from tests.chaos.admin import Admin
 from tests.chaos.checker import ANOMALIES, judge, parse_batches, parse_history
 from tests.chaos.clients import Client, lines_of
-from tests.chaos.clusters import Cluster, KraftCluster, OdradekCluster
+from tests.chaos.clusters import Cluster, KraftCluster, OdradekCluster, rack_of
 from tests.chaos.faults import FAULTS, FaultKind, World
 from tests.chaos.network import open_network
 from tests.chaos.nodes import wait_until
@@ -29,6 +29,7 @@ TOPIC = "chaos"
 CHURN = "churn"
 PARTITIONS = 3
 GROUP = "chaos-group"
+GROUP_TOPIC = "__consumer_offsets"
 # Of a record in each life of the topic that is made anew.
 CHURN_RECORDS = 60
 CLIENT_STOP_S = 90
@@ -126,7 +127,7 @@ class _Run:
     def start_workload(self) -> None:
         for number, client in enumerate(self.plan.clients, 1):
             self.start_client(f"producer-{number}", "producer", client)
-            self.start_client(f"reader-{number}", "reader", client)
+            self.start_client(f"reader-{number}", "reader", client, rack=rack_of(number))
             self.start_client(f"member-{number}", "member", client)
         self.start_client("observer-1", "observer", "librdkafka")
         if not wait_until(self._has_begun, BEGIN_LIMIT_S, pause_s=1):
@@ -202,7 +203,16 @@ class _Run:
         self.tell("healed")
         healed = time.monotonic()
         wait_until(lambda: self._are_acknowledged_since(healed), HEALING_S, pause_s=1)
-        wait_until(lambda: self.admin.is_whole(TOPIC), HEALING_S)
+        for topic in (TOPIC, GROUP_TOPIC):
+            wait_until(lambda topic=topic: self.admin.is_whole(topic), HEALING_S)  # type: ignore[misc]  # mypy wants no default here
+            for number, view in self.admin.partitions(topic).items():
+                self.say(
+                    "in-sync",
+                    topic=topic,
+                    partition=number,
+                    replicas=view.replicas,
+                    in_sync=view.isr,
+                )
 
     def _are_acknowledged_since(self, since: float) -> bool:
         for client in self.of_role("producer"):
@@ -279,8 +289,9 @@ class _Run:
             topic = label.partition("#")[0]
             views = self.admin.partitions(topic)
             for broker in sorted(views[partition].replicas) if partition in views else []:
-                folder = self.cluster.log_folder(broker) / f"{topic}-{partition}"
-                batches = _batches_once(folder, high)
+                name = f"{topic}-{partition}"
+                folders = [one / name for one in self.cluster.log_folders(broker)]
+                batches = _batches_once(folders, high)
                 self.say(
                     "replica",
                     broker=broker,
@@ -311,14 +322,17 @@ def _note_positions(client: Client, positions: dict[tuple[str, int], int]) -> No
                 positions[place] = max(positions.get(place, 0), offset + 1)
 
 
-def _batches_once(folder: Path, high: int) -> list[Any]:
-    """The batches below the high watermark, waited for if the replica is behind."""
+def _batches_once(folders: Sequence[Path], high: int) -> list[Any]:
+    """The batches below the high watermark, waited for if the replica is behind.
+
+    One of the folders is there, unless the replica moves from one to the other just then.
+    """
     found: list[Any] = []
 
     def is_there() -> bool:
         found.clear()
         with contextlib.suppress(FileNotFoundError):
-            for path in sorted(folder.glob("*.log")):
+            for path in (one for folder in folders for one in sorted(folder.glob("*.log"))):
                 found.extend(parse_batches(path.read_bytes()))
         return bool(found) and found[-1].last_offset + 1 >= high
 
@@ -342,7 +356,7 @@ def run(plan: Plan) -> Outcome:
         settings["min.insync.replicas"] = "1"
     with open_network(kind.hosts()) as network:
         network.enter("clients")
-        cluster = kind(network, plan.folder, settings)
+        cluster = kind(network, plan.folder, settings, is_spread=True)
         one = _Run(plan, cluster, Admin(cluster.bootstrap, plan.folder), Random(plan.seed),
                    network.can_cut)  # fmt: skip
         allowed = sorted(ANOMALIES) if plan.weak else []

@@ -257,6 +257,30 @@ def _reassign(world: World) -> Begun:
     )
 
 
+def _move_directories(world: World) -> Begun:
+    """The replicas of a partition move to other data directories; a broker may die meanwhile."""
+    cluster, random = world.cluster, world.random
+    views = world.admin.partitions(world.topic)
+    if not views:
+        return Begun(targets=(), detail="left out: no broker answers", end=lambda: None)
+    partition = random.choice(sorted(views))
+    name = f"{world.topic}-{partition}"
+    folders = {
+        broker: next(one for one in cluster.log_folders(broker) if not (one / name).exists())
+        for broker in views[partition].replicas
+    }
+    begun = world.admin.move_directories(world.topic, partition, folders)
+    victim = random.choice([None, *sorted(folders)])
+    if victim is None:
+        return Begun(targets=(name,), detail="begun" if begun else "NOT BEGUN", end=lambda: None)
+    cluster.brokers[victim].kill()
+    return Begun(
+        targets=(name, cluster.brokers[victim].name),
+        detail=f"{'begun' if begun else 'NOT BEGUN'}; broker {victim} is killed",
+        end=lambda: cluster.start_brokers(victim),
+    )
+
+
 def _recreate(world: World) -> Begun:
     """A topic is deleted and made anew while the others are written."""
     return Begun(targets=(), detail=world.renew_topic(), end=lambda: None)
@@ -293,6 +317,12 @@ FAULTS = {
         FaultKind(name="rolling-restart", begin=_rolling_restart, hold_s=(0, 0)),
         FaultKind(
             name="reassign-3-1-3", begin=_reassign, hold_s=(1, 3), needs=frozenset({"tools"})
+        ),
+        FaultKind(
+            name="move-directories",
+            begin=_move_directories,
+            hold_s=SHORT_S,
+            needs=frozenset({"tools"}),
         ),
         FaultKind(name="recreate-topic", begin=_recreate, hold_s=(0, 0)),
     )

@@ -212,4 +212,8 @@ class _Model:
                     batches=[[o, o, 1 + o // 20, f"d{o}", 7, 0, o] for o in range(len(log))],
                     records=rows,
                 )  # fmt: skip
+            self.say(
+                "final", "in-sync", topic=TOPIC, partition=number,
+                replicas=[1, 2, 3], in_sync=[3, 1, 2],
+            )  # fmt: skip
         self.say("final", "controllers", counts={"1": 0, "2": 1, "3": 0})

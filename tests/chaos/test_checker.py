@@ -398,6 +398,12 @@ def plant_epoch_regression(events: list[Event], random: Random) -> set[str]:
     return {"epoch 1", "broker-1"}
 
 
+def plant_replica_out_of_sync(events: list[Event], random: Random) -> set[str]:
+    told = random.choice([one for one in events if one["event"] == "in-sync"])
+    told["in_sync"] = [1, 3]
+    return {f"{told['topic']}-{told['partition']}", "broker-2", "only [1, 3]"}
+
+
 def plant_two_controllers(events: list[Event], random: Random) -> set[str]:
     events[-1]["counts"] = {"1": 1, "2": 1, "3": 0}
     return {"1: 1, 2: 1"}
@@ -493,6 +499,7 @@ PLANTED: list[tuple[str, Planting]] = [
     ("divergent-replicas", plant_divergent_bytes),
     ("divergent-replicas", plant_short_replica),
     ("epoch-regression", plant_epoch_regression),
+    ("stalled-replica", plant_replica_out_of_sync),
     ("split-control", plant_two_controllers),
     ("split-control", plant_no_controller),
     ("stalled-service", plant_stalled_service),

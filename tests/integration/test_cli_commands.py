@@ -335,7 +335,7 @@ def check_elect_leaders(odradek: Commands) -> None:
     }
     assert odradek.ok("elect-leaders", "--all").out == "no partition needed another leader\n"
     none = odradek("elect-leaders", "e-l", "--partition", 7, "--unclean")
-    assert (none.code, "UNKNOWN_TOPIC_OR_PARTITION" in none.err) == (1, True)
+    assert (none.code, none.out, "UNKNOWN_TOPIC_OR_PARTITION" in none.err) == (1, "", True)
     unclear = odradek("elect-leaders")
     assert unclear.err == "odradek elect-leaders: expected either topics or --all\n"
     assert odradek("elect-leaders", "--all", "--partition", 1).code == 1

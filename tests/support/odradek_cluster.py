@@ -18,7 +18,7 @@ from uuid import uuid4
 from odradek import Admin
 from odradek.client.admin import NewTopic
 from odradek.client.cluster import PartitionView
-from odradek.errors import ApiError
+from odradek.errors import ApiError, ErrorCode
 from tests.support.ports import free_ports
 from tests.support.zookeeper import ZooKeeperProcess
 
@@ -79,6 +79,7 @@ class BrokerProcess:
             **_SETTINGS,
             "zookeeper.connect": self.connect,
             "broker.id": str(self.broker_id),
+            "broker.rack": f"rack-{self.broker_id}",
             "odradek.metrics.port": str(self.metrics_port),
             **self.settings,
         }
@@ -146,10 +147,18 @@ class ProcessCluster:
     def create(self, topic: str, assignments: Mapping[int, list[int]], **configs: str) -> None:
         """Creates a topic on these brokers, and waits until each live one shows it whole."""
         named = {key.replace("_", "."): value for key, value in configs.items()}
+        new = NewTopic(name=topic, assignments=dict(assignments), configs=named)
         with self.admin() as admin:
-            new = NewTopic(name=topic, assignments=dict(assignments), configs=named)
-            created = admin.create_topics([new])[topic]
-        assert not isinstance(created, ApiError), created
+
+            def is_answered() -> bool:
+                """Not between two controllers."""
+                created = admin.create_topics([new])[topic]
+                if isinstance(created, ApiError) and created.code is ErrorCode.NOT_CONTROLLER:
+                    return False
+                assert not isinstance(created, ApiError), created
+                return True
+
+            eventually(is_answered, lambda: f"{topic}: no controller")
         for number, replicas in assignments.items():
             self.wait_for(topic, number, lambda seen, all_=replicas: set(seen.isr) == set(all_))  # type: ignore[misc]  # a default
 

@@ -73,6 +73,7 @@ async def _elect(admin: "Admin", arguments: argparse.Namespace) -> int:
     elected = [tp for tp, error in results.items() if error is None]
     needless = ErrorCode.ELECTION_NOT_NEEDED
     others = [tp for tp, error in results.items() if error and error.code is needless]
+    failed = [error for error in results.values() if error and error.code is not needless]
     if arguments.json:
         print_json(
             {
@@ -83,9 +84,8 @@ async def _elect(admin: "Admin", arguments: argparse.Namespace) -> int:
     else:
         for tp in elected:
             print(f"elected the leader of {tp}")
-        if not elected:
+        if not elected and not failed:
             print("no partition needed another leader")
-    failed = [error for error in results.values() if error and error.code is not needless]
     return report_errors("elect-leaders", failed)
 
 

@@ -13,6 +13,7 @@ case that applies decides:
 | wants what is stored already: its first answer was lost   | the stored state             |
 | has an earlier version                                    | INVALID_UPDATE_VERSION       |
 | has members that are no replicas, or lacks the leader     | INVALID_REQUEST              |
+| knows a later registration of a member: we lag behind     | NOT_CONTROLLER               |
 | has members that are dead, shut down, or restarted since  | INELIGIBLE_REPLICA           |
 
 **Why members are checked.** A leader adds a follower that has fetched everything. If that broker
@@ -119,7 +120,13 @@ def _decide(
         or not members.issubset(context.partition_replica_assignment(tp))
     ):
         return ErrorCode.INVALID_REQUEST
-    if not members <= context.live_broker_ids or _has_restarted(context, request):
+    registered, named = context.live_broker_epochs, request.broker_epochs
+    known = members & registered.keys() & named.keys()
+    if any(named[member] > registered[member] for member in known):
+        return ErrorCode.NOT_CONTROLLER
+    if not members <= context.live_broker_ids or any(
+        0 <= named[member] < registered[member] for member in known
+    ):
         return ErrorCode.INELIGIBLE_REPLICA
     return PartitionChanged(
         tp=tp,
@@ -132,15 +139,6 @@ def _decide(
         ),
         controller_epoch=context.controller_epoch,
         is_first=False,
-    )
-
-
-def _has_restarted(context: ControllerContext, request: WantedIsr) -> bool:
-    """Whether the leader knows a member by an earlier registration; -1 is unknown to it."""
-    registered = context.live_broker_epochs
-    return any(
-        epoch >= 0 and member in registered and epoch != registered[member]
-        for member, epoch in request.broker_epochs.items()
     )
 
 

@@ -281,12 +281,20 @@ class IsrConflict(NamedTuple):
 class IsrRefused(NamedTuple):
     """The controller refused the change, and stored nothing: the old ISR is in force."""
 
+    # Whether because a member is dead, shuts down, or was registered anew since; the controller has
+    # compared its registrations with those that the request names.
+    is_by_registration: bool = False
+
+
+class IsrNotAsked(NamedTuple):
+    """No controller handled the request, so nothing was stored by it: it can be sent again."""
+
 
 class IsrOutcomeUnknown(NamedTuple):
     """The link broke and the store could not be read since: the change stays in flight."""
 
 
-AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrRefused | IsrOutcomeUnknown
+AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrRefused | IsrNotAsked | IsrOutcomeUnknown
 
 
 # No topic was named by its id.

@@ -53,6 +53,7 @@ from odradek.metadata.ports import (
     ControlledShutdownCall,
     IsrAltered,
     IsrConflict,
+    IsrNotAsked,
     IsrOutcomeUnknown,
     ProducerIds,
 )
@@ -251,7 +252,7 @@ class StoreControllerPort:
         if (found.leader, found.leader_epoch, found.isr) == wanted:
             return IsrAltered(found.partition_version)
         if found.partition_version == state.partition_version:
-            return IsrOutcomeUnknown()  # Nothing was written: the change can be sent again.
+            return IsrNotAsked()
         return IsrConflict()
 
     async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:

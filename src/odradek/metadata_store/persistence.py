@@ -12,6 +12,9 @@ The election, in which a broker takes part for as long as it iterates `events`:
 3. The watch fires: read again. If we led and the node is no longer ours: LeadershipLost. If it does
    not exist: step 2. A node whose data names another broker deposes us, but no election follows
    until it is deleted.
+4. Another program wrote to one of the two nodes: ours cannot be read, or the fence refuses our
+   writes although the node is ours. It would name us for as long as we live, and no controller
+   would do any work. So we delete it: LeadershipLost, and an election follows.
 
 A lost session deposes us before anything else happens: its replacement waits until the iterator of
 `events` has processed LeadershipLost. Then the broker registers again, and step 1 follows.
@@ -22,6 +25,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import field
+from typing import TypeAlias
 
 from odradek.clock import Clock
 from odradek.coordination.nodes import (
@@ -49,6 +53,7 @@ from odradek.errors import (
     NoNode,
     SessionExpired,
     StoreError,
+    StoreUnreachable,
 )
 from odradek.lazy_dataclass import dataclass
 from odradek.metadata.changes import Change
@@ -83,6 +88,13 @@ class _ControllerNodeChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class _Fenced:
+    """A write of ours was refused as one of a former controller."""
+
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
 class _SessionLost:
     handled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -90,6 +102,9 @@ class _SessionLost:
 @dataclass(frozen=True, slots=True)
 class _SessionReplaced:
     pass
+
+
+_Item: TypeAlias = Hint | _ControllerNodeChanged | _Fenced | _SessionLost | _SessionReplaced
 
 
 class StorePersistence:
@@ -125,9 +140,7 @@ class StorePersistence:
         self._patient = PatientStore(store, sleep=sleep)
         self._writer = StoreWriter(self._patient)
         self._reader = StoreReader(self._patient, self._put)
-        self._queue: deque[Hint | _ControllerNodeChanged | _SessionLost | _SessionReplaced] = (
-            deque()
-        )
+        self._queue: deque[_Item] = deque()
         self._is_filled = asyncio.Event()
         self._leadership: LeadershipWon | None = None
         self._node_czxid = 0  # Of the /controller node by which we lead.
@@ -161,6 +174,9 @@ class StorePersistence:
                         won = await self._campaign()
                         if won is not None:
                             yield won
+                    case _Fenced(fence=fence):
+                        if await self._is_stuck(fence):
+                            yield LeadershipLost()
                     case _ControllerNodeChanged():
                         if await self._is_deposed():
                             yield LeadershipLost()
@@ -185,8 +201,31 @@ class StorePersistence:
         is_ours = stat is not None and stat.czxid == self._node_czxid
         if is_ours and controller_id == self._broker_id:
             return False
+        if is_ours and controller_id == NO_CONTROLLER:
+            await self._delete_own_node(f"{CONTROLLER} cannot be read any more")
         self._leadership = None
         return True
+
+    async def _is_stuck(self, fence: Fence) -> bool:
+        """Whether we led behind this fence, and no other controller replaced us: so another may."""
+        if self._leadership is None or self._leadership.fence != fence:
+            return False
+        try:
+            _, stat = await self._read_controller(self._patient)
+        except StoreError:
+            return False  # The loss of the session decides.
+        if stat is None or stat.czxid != self._node_czxid:
+            return False  # The watch decides.
+        await self._delete_own_node(f"{CONTROLLER_EPOCH} was changed by another program")
+        self._leadership = None
+        return True
+
+    async def _delete_own_node(self, why: str) -> None:
+        logger.warning("%s: this broker gives leadership up, an election follows", why)
+        try:
+            await self._patient.delete(CONTROLLER, ANY_VERSION)
+        except StoreError as error:
+            logger.warning("%s could not be deleted: %s", CONTROLLER, error)
 
     async def _campaign(self) -> LeadershipWon | None:
         """Tries to win while there is no controller; None: another broker leads, or no session."""
@@ -295,16 +334,27 @@ class StorePersistence:
             return await self._reader.load(hint, leadership.fence)
         except SessionExpired as error:
             raise ControllerMoved(f"the session is over: {error}") from error
+        except ControllerMoved as error:
+            self._note_fenced(leadership.fence, error)
+            raise
 
     async def commit(self, changes: Sequence[Change], fence: Fence) -> CommitOutcome:
-        return await self._writer.commit(changes, fence)
+        try:
+            return await self._writer.commit(changes, fence)
+        except ControllerMoved as error:
+            self._note_fenced(fence, error)
+            raise
+
+    def _note_fenced(self, fence: Fence, error: ControllerMoved) -> None:
+        if self._is_iterated and not isinstance(error, StoreUnreachable):
+            self._put(_Fenced(fence))
 
     # What the session and its watches tell
 
     def _on_controller_node(self, _event: WatchEvent) -> None:
         self._put(_ControllerNodeChanged())
 
-    def _put(self, item: Hint | _ControllerNodeChanged | _SessionLost | _SessionReplaced) -> None:
+    def _put(self, item: _Item) -> None:
         self._queue.append(item)
         self._is_filled.set()
 

@@ -117,6 +117,8 @@ class IsrChange:
     controller_epoch: int  # Of the controller that made this broker the leader.
     # The registrations of members by which the leader knows them; those of others are unknown.
     broker_epochs: Mapping[int, int] = field(default_factory=dict)
+    # Whether these include the registrations of all members that it adds.
+    names_added: bool = False
 
     @property
     def isr(self) -> tuple[int, ...]:

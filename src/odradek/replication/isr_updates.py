@@ -6,8 +6,14 @@ Duties towards the partitions, in order, for each change that one of them propos
 2. if the outcome is unknown, send the same again after a pause. The port compares versions: it
    recognizes a change that was stored as ours, and stores one that was not;
 3. if a refusal follows an unknown outcome, send it again, too: the first request may still arrive
-   and be stored, although a later one was refused;
+   and be stored, although a later one was refused. Not if the refusal is final (below);
 4. hand the outcome to the replica manager. It drops an answer that arrives too late.
+
+A refusal by registration is final if the change names those of all members that it adds: one of
+these shuts down, or was registered anew, and registrations only grow; or a member of the old ISR is
+dead, and the controller drops it, under a new version. So a copy of the request that is late, since
+its answer was lost, is refused, too, and the change is forgotten. Kept, it would be asked for ever
+if the member returned as another life, and hold back the high watermark if it did not.
 
 With an engine whose leaders store the ISR themselves, changes are collected in `IsrNotifications`
 and announced to the controller from time to time.
@@ -23,6 +29,7 @@ from odradek.metadata.ports import (
     AlterIsrOutcome,
     ControllerPort,
     IsrAltered,
+    IsrNotAsked,
     IsrOutcomeUnknown,
     IsrRefused,
 )
@@ -82,13 +89,15 @@ class IsrUpdates:
         while partition.isr_change is change:
             outcome = await self._alter(partition.tp, change)
             if is_doubtful and isinstance(outcome, IsrRefused):
-                outcome = IsrOutcomeUnknown()
+                is_final = outcome.is_by_registration and change.names_added
+                outcome = outcome if is_final else IsrOutcomeUnknown()
             is_new = self._replicas.settle_isr(partition, change, outcome)
             if isinstance(outcome, IsrAltered) and is_new and self._announce is not None:
                 self.notifications.record(partition.tp, self._clock.monotonic_ms())
-            if not isinstance(outcome, IsrOutcomeUnknown):
+            if isinstance(outcome, IsrOutcomeUnknown):
+                is_doubtful = True
+            elif not isinstance(outcome, IsrNotAsked):
                 return
-            is_doubtful = True
             await self._tasks.sleep(RETRY_PAUSE_S)
 
     async def _alter(self, tp: TopicPartition, change: IsrChange) -> AlterIsrOutcome:

@@ -564,20 +564,19 @@ class Partition:
 
     def _propose(self, isr: tuple[int, ...]) -> IsrChange:
         logger.info("%s: proposing ISR %s instead of %s", self.tp, isr, self.isr)
-        change = IsrChange(
-            LeaderAndIsr(
-                leader=self.local_id,
-                leader_epoch=self.leader_epoch,
-                isr=isr,
-                partition_version=self.partition_version,
-            ),
-            self.controller_epoch,
-            {
-                member: self._followers[member].broker_epoch
-                for member in isr
-                if member in self._followers and self._followers[member].broker_epoch >= 0
-            },
+        epochs = {
+            one.broker_id: one.broker_epoch
+            for one in self._followers.values()
+            if one.broker_id in isr and one.broker_epoch >= 0
+        }
+        state = LeaderAndIsr(
+            leader=self.local_id,
+            leader_epoch=self.leader_epoch,
+            isr=isr,
+            partition_version=self.partition_version,
         )
+        names_added = set(isr) <= {*self.isr, *epochs}
+        change = IsrChange(state, self.controller_epoch, epochs, names_added)
         self.isr_change = change
         return change
 

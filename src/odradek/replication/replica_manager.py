@@ -13,7 +13,13 @@ from odradek.errors import ErrorCode, StorageError
 from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
 from odradek.metadata.delta import LocalDelta
-from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown, IsrRefused
+from odradek.metadata.ports import (
+    AlterIsrOutcome,
+    IsrAltered,
+    IsrNotAsked,
+    IsrOutcomeUnknown,
+    IsrRefused,
+)
 from odradek.model import TopicPartition
 from odradek.replication.appending import Appends
 from odradek.replication.directory_moves import DirectoryMoves
@@ -257,10 +263,12 @@ class ReplicaManager:
     def settle_isr(self, partition: Partition, change: IsrChange, outcome: AlterIsrOutcome) -> bool:
         """Settles an ISR change by its outcome; returns whether the partition applied it.
 
-        A change whose outcome is unknown stays in flight. An answer that comes after a newer state
+        A change that is asked again stays in flight. An answer that comes after a newer state
         from the controller is dropped: its version is outdated.
         """
-        if partition.isr_change is not change or isinstance(outcome, IsrOutcomeUnknown):
+        if partition.isr_change is not change:
+            return False
+        if isinstance(outcome, IsrNotAsked | IsrOutcomeUnknown):
             return False
         if not isinstance(outcome, IsrAltered):
             logger.info("%s: ISR %s refused, waiting for the controller", partition.tp, change.isr)

@@ -42,6 +42,8 @@ another name for each of its lives, ``churn#2``, because its offsets begin anew.
                 at the end, up to the high watermark
 ``ended``       a producer sends no more: it has sent all that it was to send
 ``deleted``     topic: this life of the topic is over, its records with it
+``in-sync``     topic, partition, replicas, in_sync: broker ids, as told when all had returned, or
+                when there was no time left to wait for it
 ``controllers`` counts {broker: count}: ActiveControllerCount of each after healing
 
 `ANOMALIES` has the names of the verdicts and what they mean.

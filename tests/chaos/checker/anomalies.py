@@ -40,6 +40,7 @@ ANOMALIES = {
     "divergent-replicas": "two replicas differ below the high watermark",
     "epoch-regression": "the leader epochs of a log fall",
     "split-control": "the controllers of a healed cluster are not exactly one",
+    "stalled-replica": "after healing a replica does not return to those in sync in time",
     "stalled-service": "a partition took no record during a fault that must not stop it",
     "stalled-producer": "after healing a producer is not acknowledged in time",
     "stalled-reader": "after healing a reader does not come to the end of a partition",

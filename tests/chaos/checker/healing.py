@@ -29,6 +29,7 @@ def check_healing(history: History) -> Iterator[Anomaly]:
         counts = ", ".join(f"{one}: {count}" for one, count in sorted(history.controllers.items()))
         yield Anomaly(name="split-control", where="cluster", text=f"ActiveControllerCount {counts}")
     yield from _service(history)
+    yield from _in_sync(history)
     if history.healed is not None:
         yield from _producers(history, history.healed)
         yield from _partitions(history)
@@ -88,6 +89,19 @@ def _about_replica(replica: Replica, text: str, offsets: tuple[int, ...]) -> Ano
         offsets=offsets,
         processes=(f"broker-{replica.broker}",),
     )
+
+
+def _in_sync(history: History) -> Iterator[Anomaly]:
+    for one in history.in_sync:
+        missing = [f"broker-{broker}" for broker in sorted(set(one.replicas) - set(one.in_sync))]
+        if missing:
+            yield Anomaly(
+                name="stalled-replica",
+                where=str(one.partition),
+                text=f"{show_time(one.t)} {', '.join(missing)} did not return: of the replicas"
+                f" {list(one.replicas)} only {list(one.in_sync)} are in sync",
+                processes=tuple(missing),
+            )
 
 
 def _service(history: History) -> Iterator[Anomaly]:

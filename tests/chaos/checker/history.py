@@ -15,6 +15,7 @@ __all__ = [
     "FinalRead",
     "Healed",
     "History",
+    "InSync",
     "Joined",
     "MalformedHistoryError",
     "Outcome",
@@ -205,6 +206,16 @@ class Healed:
 
 
 @dataclass(frozen=True, slots=True)
+class InSync:
+    """The replicas of a partition after healing, and those in sync."""
+
+    t: float
+    partition: Partition
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FinalRead:
     process: str
     t: float
@@ -252,6 +263,7 @@ class History:
     replicas: list[Replica] = field(default_factory=list)
     deleted: set[str] = field(default_factory=set)
     ended: dict[str, float] = field(default_factory=dict)
+    in_sync: list[InSync] = field(default_factory=list)
     controllers: Mapping[str, int] | None = None
     transactions: list[Transaction] = field(default_factory=list)
     # The processes that read committed records alone.
@@ -426,6 +438,11 @@ class _Reader:
 
     def _take_deleted(self, event: Mapping[str, Any]) -> None:
         self.history.deleted.add(event["topic"])
+
+    def _take_in_sync(self, event: Mapping[str, Any]) -> None:
+        partition = Partition(event["topic"], event["partition"])
+        one = InSync(event["t"], partition, tuple(event["replicas"]), tuple(event["in_sync"]))
+        self.history.in_sync.append(one)
 
     def _take_controllers(self, event: Mapping[str, Any]) -> None:
         self.history.controllers = event["counts"]

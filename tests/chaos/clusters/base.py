@@ -11,13 +11,15 @@ from typing import ClassVar
 from tests.chaos.network import Network
 from tests.chaos.nodes import Node
 
-__all__ = ["BROKER_IDS", "BROKER_PORT", "SESSION_MS", "Cluster"]
+__all__ = ["BROKER_IDS", "BROKER_PORT", "SESSION_MS", "Cluster", "rack_of"]
 
 BROKER_IDS = (1, 2, 3)
 BROKER_PORT = 9092
 # After so long without a sign of life a broker is taken for dead.
 SESSION_MS = 6000
 START_LIMIT_S = 180
+# The data directories of each broker, in its folder.
+LOG_FOLDERS = ("logs", "logs-2")
 
 
 class Cluster(ABC):
@@ -26,6 +28,7 @@ class Cluster(ABC):
     Three, with factor 3 and two in sync at least, unless a class says otherwise.
 
     Attributes:
+        is_spread: Each broker has two data directories, and a rack from which consumers in it read.
         brokers: By broker id.
         stores: The servers that hold the metadata, if they are processes of their own.
         control_port: The port by which a broker reaches the controllers, if it has one of its own.
@@ -36,7 +39,15 @@ class Cluster(ABC):
     store_hosts: ClassVar[tuple[str, ...]] = ()
     control_port: ClassVar[int | None] = None
 
-    def __init__(self, network: Network, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        is_spread: bool = False,
+    ) -> None:
+        self.is_spread = is_spread
         self.network = network
         self.folder = folder
         self.settings = dict(settings)
@@ -47,6 +58,17 @@ class Cluster(ABC):
     def hosts(cls) -> tuple[str, ...]:
         """The hosts that it needs, with one for clients."""
         return (*(f"broker-{one}" for one in cls.broker_ids), *cls.store_hosts, "clients")
+
+    def placement(self, broker_id: int) -> dict[str, str]:
+        """Where a broker and its data are."""
+        folders = {"log.dirs": ",".join(map(str, self.log_folders(broker_id)))}
+        if not self.is_spread:
+            return folders
+        return {
+            **folders,
+            "broker.rack": rack_of(broker_id),
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        }
 
     def replication(self) -> dict[str, str]:
         """The settings of each broker that follow from their number."""
@@ -110,14 +132,15 @@ class Cluster(ABC):
         """ActiveControllerCount of each broker; None where it is not published."""
         return None
 
-    @abstractmethod
-    def log_folder(self, broker_id: int) -> Path:
-        """The folder with one folder for each partition."""
+    def log_folders(self, broker_id: int) -> tuple[Path, ...]:
+        """The data directories; each has a folder for each of its partitions."""
+        names = LOG_FOLDERS if self.is_spread else LOG_FOLDERS[:1]
+        return tuple(self.node_folder(f"broker-{broker_id}") / name for name in names)
 
     def empty(self, broker_id: int) -> None:
         """Removes all partitions of a broker that does not run."""
         assert not self.brokers[broker_id].is_running
-        for path in self.log_folder(broker_id).iterdir():
+        for path in (one for folder in self.log_folders(broker_id) for one in folder.iterdir()):
             if path.is_dir():
                 shutil.rmtree(path)
             elif path.name not in ("meta.properties", "bootstrap.checkpoint"):
@@ -133,3 +156,8 @@ class Cluster(ABC):
             socket.create_connection((self.address(broker_id), BROKER_PORT), timeout=1).close()
             return True
         return False
+
+
+def rack_of(broker_id: int) -> str:
+    """Each broker is a rack of its own."""
+    return f"rack-{broker_id}"

@@ -31,8 +31,15 @@ class KraftCluster(Cluster):
     kind: ClassVar[str] = "kafka"
     control_port: ClassVar[int | None] = 9093
 
-    def __init__(self, network: Network, folder: Path, settings: Mapping[str, str]) -> None:
-        super().__init__(network, folder, settings)
+    def __init__(
+        self,
+        network: Network,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        is_spread: bool = False,
+    ) -> None:
+        super().__init__(network, folder, settings, is_spread=is_spread)
         install = find_kafka(KAFKA_VERSIONS[0])
         assert install is not None, "asked for by why_missing"
         self.install: KafkaInstall = install
@@ -87,9 +94,6 @@ class KraftCluster(Cluster):
                     return {f"{path.name} of {node.name}: {_SKIPPED_MARKERS}": _OF_SKIPPED_MARKERS}
         return {}
 
-    def log_folder(self, broker_id: int) -> Path:
-        return self.node_folder(f"broker-{broker_id}") / "logs"
-
     def _serves(self, broker_id: int) -> bool:
         return _STARTED_LINE in self.brokers[broker_id].log() and super()._serves(broker_id)
 
@@ -107,7 +111,7 @@ class KraftCluster(Cluster):
             f"CONTROLLER://{address}:{self.control_port}",
             "advertised.listeners": f"PLAINTEXT://{address}:{BROKER_PORT}",
             "controller.listener.names": "CONTROLLER",
-            "log.dirs": str(folder / "logs"),
+            **self.placement(broker_id),
             # Apart, so that a broker can lose its partitions and stay a voter.
             "metadata.log.dir": str(folder / "metadata"),
             **self.replication(),

@@ -37,8 +37,15 @@ class OdradekCluster(Cluster):
     kind: ClassVar[str] = "odradek"
     store_hosts: ClassVar[tuple[str, ...]] = STORE_HOSTS
 
-    def __init__(self, network: Network, folder: Path, settings: Mapping[str, str]) -> None:
-        super().__init__(network, folder, settings)
+    def __init__(
+        self,
+        network: Network,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        is_spread: bool = False,
+    ) -> None:
+        super().__init__(network, folder, settings, is_spread=is_spread)
         if self.store_hosts:
             self.stores = store_nodes(network, folder)
         for one in self.broker_ids:
@@ -86,9 +93,6 @@ class OdradekCluster(Cluster):
             counts[str(one)] = int(found[1]) if found else 0
         return counts
 
-    def log_folder(self, broker_id: int) -> Path:
-        return self.node_folder(f"broker-{broker_id}") / "logs"
-
     def _store_settings(self) -> dict[str, str]:
         stores = ",".join(f"{self.network.address(host)}:{CLIENT_PORT}" for host in STORE_HOSTS)
         return {
@@ -104,7 +108,7 @@ class OdradekCluster(Cluster):
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://{address}:{BROKER_PORT}",
             "inter.broker.listener.name": "PLAINTEXT",
-            "log.dirs": str(folder / "logs"),
+            **self.placement(broker_id),
             **self._store_settings(),
             **self.replication(),
             "group.initial.rebalance.delay.ms": "0",

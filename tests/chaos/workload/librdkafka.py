@@ -145,6 +145,7 @@ def reader(recorder: Recorder) -> None:
             "group.id": f"{settings.process}-alone",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            "client.rack": settings.rack,
         }
     )
     consumer.assign([TopicPartition(settings.topic, number, 0) for number in numbers])

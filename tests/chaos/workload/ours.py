@@ -81,6 +81,7 @@ def reader(recorder: Recorder) -> None:
             "client.id": settings.process,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            "client.rack": settings.rack,
         }
     ) as consumer:
         consumer.assign([TopicPartition(settings.topic, number) for number in numbers])

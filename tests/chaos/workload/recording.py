@@ -29,6 +29,7 @@ class Settings:
     session_ms: int = 6000
     limit_s: float = 60  # Of a final read.
     count: int = 0  # Records after which a producer ends by itself; 0: none.
+    rack: str = ""  # Of a reader; it reads from the leaders if it is empty.
     isolation: str = ""  # Of a reader; its client's default if it is empty.
     output: str = ""  # The topic for the results of a pipeline.
     transactional_id: str = ""

@@ -1,4 +1,4 @@
-"""Three `odradek serve` on ZooKeeper: elections, deletions and Kafka's tools, as brokers die.
+"""Three `odradek serve` on ZooKeeper: elections, deletions, clients, Kafka's tools, as brokers die.
 
 One test with one cluster, since three brokers are dear and would be started by every worker. Every
 check finds all brokers alive, and makes topics of its own.
@@ -27,6 +27,10 @@ from odradek.coordination.zookeeper.client import ZooKeeperConfig, open_store
 from odradek.coordination.zookeeper.servers import parse_connect_string
 from odradek.errors import ApiError
 from odradek.model import TopicPartition
+from tests.conformance.cluster.moving_leaders import (
+    check_a_broker_dies_and_comes_back_and_leads_again,
+    check_readers_are_served_by_the_replica_in_their_rack,
+)
 from tests.support.apache_kafka import KAFKA_VERSIONS, KafkaInstall, find_kafka, why_missing
 from tests.support.odradek_cluster import ProcessCluster, eventually, running_processes
 from tests.support.zookeeper import ZooKeeperProcess
@@ -35,6 +39,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 _T = TypeVar("_T")
 _TOOLS = "org.apache.kafka.tools"
+READS_IN_RACKS = {
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+}
 _UNCLEAN = "kafka_controller_controllerstats_uncleanleaderelections_total"
 
 
@@ -44,13 +51,16 @@ def test_brokers_as_processes(zookeeper: ZooKeeperProcess, tmp_path: Path) -> No
     if newer is None or older is None:
         pytest.skip(why_missing(KAFKA_VERSIONS[installs.index(None)]))
     failures: list[Exception] = []
-    with running_processes(zookeeper, tmp_path) as cluster:
+    with running_processes(zookeeper, tmp_path, READS_IN_RACKS) as cluster:
         checks: tuple[Callable[[], None], ...] = (
             lambda: check_partitions_without_an_in_sync_replica(cluster, newer, older),
             lambda: check_replicas_are_moved(cluster, newer, tmp_path),
             lambda: check_a_deletion_waits_for_a_broker(cluster),
             lambda: check_a_name_is_used_again(cluster),
+            lambda: check_batches_that_are_not_the_leaders(cluster),
             lambda: check_nodes_that_cannot_be_read(cluster),
+            lambda: check_readers_are_served_by_the_replica_in_their_rack(cluster),
+            lambda: check_a_broker_dies_and_comes_back_and_leads_again(cluster),
         )
         for check in checks:
             cluster.restart_dead()
@@ -305,6 +315,52 @@ def check_a_name_is_used_again(cluster: ProcessCluster) -> None:
     assert read(cluster, "again") == [b"new"]
 
 
+# Where the fields of a batch are, and what they say instead.
+SPOILED = {
+    0: (70, b"\xff"),  # in the record, under the checksum
+    1: (7, b"\x05"),  # the base offset
+    2: (15, b"\x09"),  # the leader epoch
+}
+
+
+def check_batches_that_are_not_the_leaders(cluster: ProcessCluster) -> None:
+    """The disk of a leader holds other bytes than it wrote: its follower appends none of them.
+
+    The log of the follower names each partition, and the one that is sound goes on. When the disk
+    holds the right bytes again, all are whole.
+    """
+    numbers = range(len(SPOILED) + 1)
+    cluster.create("spoiled", {number: [0, 1] for number in numbers})
+    zero, one = cluster.brokers[:2]
+    one.kill()
+    with Producer(bootstrap_servers=zero.bootstrap, acks=1) as producer:
+        for number in numbers:
+            producer.send("spoiled", value=b"of %d" % number, partition=number).result()
+    files = {number: next((zero.log_dir / f"spoiled-{number}").glob("*.log")) for number in numbers}
+    sound = {number: path.read_bytes() for number, path in files.items()}
+    for number, (position, byte) in SPOILED.items():
+        with files[number].open("r+b") as file:
+            file.seek(position)
+            assert file.read(1) != byte
+            file.seek(position)
+            file.write(byte)
+    told_before = len(one.log())
+    one.start()
+    cluster.wait_for("spoiled", len(SPOILED), lambda seen: set(seen.isr) == {0, 1})
+    for number in SPOILED:
+        name = f"spoiled-{number}"
+        eventually(lambda name=name: name in one.log()[told_before:], one.log)  # type: ignore[misc]  # a default, as above
+        assert [path.stat().st_size for path in (one.log_dir / name).glob("*.log")] == [0]
+        cluster.wait_for("spoiled", number, lambda seen: seen.isr == (0,))
+    for number in SPOILED:
+        with files[number].open("r+b") as file:
+            file.write(sound[number])
+    for number in numbers:
+        cluster.wait_for("spoiled", number, lambda seen: set(seen.isr) == {0, 1})
+        [copy] = (one.log_dir / f"spoiled-{number}").glob("*.log")
+        assert copy.read_bytes() == sound[number]
+
+
 BROKEN = (
     "/brokers/topics/broken",
     "/brokers/ids/77",
@@ -343,7 +399,7 @@ def check_nodes_that_cannot_be_read(cluster: ProcessCluster) -> None:
     cluster.create("later", {0: [2, 1]})
 
     async def depose(store: CoordinationStore) -> None:
-        await store.delete("/controller", -1)
+        await store.set("/controller", b'{"version":', -1)
 
     before = logs().count("/brokers/topics/broken")
     in_zookeeper(cluster, depose)

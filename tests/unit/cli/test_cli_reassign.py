@@ -1,15 +1,21 @@
 """Plans of reassignments: their files, and how they spread replicas over brokers and racks."""
 
+import asyncio
+import dataclasses
 import json
+from typing import cast
 
 import pytest
 
 from odradek.cli.connecting import CommandError
 from odradek.cli.reassign.commands import propose
+from odradek.cli.reassign.progress import COMPLETE, NOT_THERE, wait_for_moves
 from odradek.client import PartitionView, TopicView
-from odradek.client.admin import ClusterDescription
+from odradek.client.admin import ClusterDescription, Reassignment
+from odradek.client.admin.admin import Admin
 from odradek.client.admin.reassignment_plans import (
     ReassignmentFileError,
+    ReassignmentPlan,
     encode_reassignments,
     parse_reassignments,
 )
@@ -142,3 +148,32 @@ def test_more_replicas_than_brokers_are_refused() -> None:
             replication_factor=None,
             is_rack_aware=True,
         )
+
+
+class LateBrokers:
+    """A cluster whose brokers learn of the end of a move after the controller."""
+
+    def __init__(self, *told: tuple[int, ...]) -> None:
+        self._told = list(told)  # The replicas of t-0, look by look; the last stays.
+
+    async def list_partition_reassignments(self, _: object) -> dict[TopicPartition, Reassignment]:
+        return {}
+
+    async def describe_topics(self, _: object) -> dict[str, TopicView]:
+        replicas = self._told.pop(0) if len(self._told) > 1 else self._told[0]
+        one = dataclasses.replace(topic(1, 1).partitions[0], replicas=replicas)
+        return {"t": dataclasses.replace(topic(1, 1), partitions=(one,))}
+
+
+PLAN = ReassignmentPlan({T0: (1, 2)}, {})
+
+
+def test_the_end_of_a_move_is_waited_for_on_all_brokers() -> None:
+    admin = cast("Admin", LateBrokers((1, 3), (1, 3), (1, 2)))
+    states, _ = asyncio.run(wait_for_moves(admin, PLAN))
+    assert states == {T0: COMPLETE}
+
+
+def test_a_move_that_ended_elsewhere_is_not_waited_for_any_longer() -> None:
+    states, _ = asyncio.run(wait_for_moves(cast("Admin", LateBrokers((1, 3))), PLAN, lag_s=0.3))
+    assert states == {T0: NOT_THERE}

@@ -131,6 +131,10 @@ REFUSALS = {
     "a foreign replica": (wanted((1, 4)), ErrorCode.INVALID_REQUEST),
     "no leader in it": (wanted((2, 3)), ErrorCode.INVALID_REQUEST),
     "a member twice": (wanted((1, 3, 3)), ErrorCode.INVALID_REQUEST),
+    "15:KAFKA-14154, a registration we do not know yet": (
+        wanted((1, 2, 3), broker_epochs={1: 11, 2: 12, 3: 99}),
+        ErrorCode.NOT_CONTROLLER,
+    ),
     "a former life": (
         wanted((1, 2, 3), broker_epochs={1: 11, 2: 12, 3: 9}),
         ErrorCode.INELIGIBLE_REPLICA,

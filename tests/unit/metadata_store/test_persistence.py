@@ -328,6 +328,63 @@ def test_an_election_whose_answer_is_lost(tmp_path: Path, is_applied: bool) -> N
     run(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("is_loading", [False, True], ids=["commit", "load"])
+def test_an_epoch_that_another_program_wrote_is_followed_by_an_election(
+    tmp_path: Path, is_loading: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node of the controller is its own still: without that no broker could lead."""
+
+    async def scenario(store: CoordinationStore) -> None:
+        persistence = StorePersistence(store, 0, clock=ManualClock())
+        events = persistence.events()
+        won = await anext(events)
+        assert won == LeadershipWon(2, Fence(1))
+        await store.set("/controller_epoch", b"2", ANY_VERSION)
+        write = persistence.load() if is_loading else persistence.commit([created()], Fence(1))
+        with pytest.raises(ControllerMoved):
+            await write
+        assert await anext(events) == LeadershipLost()
+        assert await anext(events) == LeadershipWon(3, Fence(3))
+        await persistence.commit([created()], Fence(3))
+        # A late refusal of the former epoch deposes nobody.
+        with pytest.raises(ControllerMoved):
+            await persistence.commit([created()], Fence(1))
+        await store.delete("/controller", ANY_VERSION)
+        assert await anext(events) == LeadershipLost()
+
+    run(tmp_path, scenario)
+    assert caplog.text.count("/controller_epoch was changed by another program") == 1
+
+
+def test_a_controller_that_another_one_replaced_leaves_its_node_alone(tmp_path: Path) -> None:
+    async def scenario(store: CoordinationStore) -> None:
+        persistence = StorePersistence(store, 0, clock=ManualClock())
+        events = persistence.events()
+        await anext(events)
+        other = ControllerNode(7, 0).encode()
+        await store.delete("/controller", ANY_VERSION)
+        await store.create("/controller", other)
+        await store.set("/controller_epoch", b"3", ANY_VERSION)
+        with pytest.raises(ControllerMoved):
+            await persistence.commit([created()], Fence(1))
+        assert await anext(events) == LeadershipLost()
+        assert (await store.get("/controller"))[0] == other
+
+    run(tmp_path, scenario)
+
+
+def test_a_controller_node_that_cannot_be_read_is_followed_by_an_election(tmp_path: Path) -> None:
+    async def scenario(store: CoordinationStore) -> None:
+        persistence = StorePersistence(store, 0, clock=ManualClock())
+        events = persistence.events()
+        await anext(events)
+        await store.set("/controller", b"{", ANY_VERSION)
+        assert await anext(events) == LeadershipLost()
+        assert await anext(events) == LeadershipWon(3, Fence(2))
+
+    run(tmp_path, scenario)
+
+
 def test_a_node_of_ours_that_elects_nobody_is_taken_away(tmp_path: Path) -> None:
     async def scenario(store: CoordinationStore) -> None:
         persistence = StorePersistence(store, 0, clock=ManualClock())

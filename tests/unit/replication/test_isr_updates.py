@@ -12,6 +12,7 @@ from odradek.metadata.ports import (
     AlterIsrOutcome,
     IsrAltered,
     IsrConflict,
+    IsrNotAsked,
     IsrOutcomeUnknown,
     IsrRefused,
 )
@@ -145,6 +146,44 @@ def test_a_refusal_after_an_unknown_outcome_proves_nothing(scene: Scene) -> None
     scene.fixture.fetch_as(2, tp(), 0)
     scene.run()
     assert len(scene.port.asked) == 3
+    assert partition.isr == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "refusal"),
+    [
+        pytest.param(IsrOutcomeUnknown(), IsrRefused(is_by_registration=True), id="final"),
+        pytest.param(IsrNotAsked(), IsrRefused(), id="never-asked-before"),
+    ],
+)
+def test_a_refusal_ends_a_change_that_cannot_be_stored_any_more(
+    scene: Scene, before: AlterIsrOutcome, refusal: AlterIsrOutcome
+) -> None:
+    """The controller stopped as the follower joined; the follower returns as another life.
+
+    The change that names its former life would be refused for ever, and the follower never join.
+    """
+    # The registration of 3, which has not fetched from this leader, is not known to it.
+    partition = scene.fixture.lead(tp(), replicas=(1, 2, 3), isr=(1, 3))
+    scene.port.outcomes = [before, before, refusal]
+    scene.fixture.fetch_as(2, tp(), 0, broker_epoch=40)
+    scene.run()
+    assert partition.isr_change is None
+    assert partition.maximal_isr == {1, 3}
+    scene.fixture.clock.advance(ISR_RETRY_MS)
+    scene.port.outcomes = [IsrAltered(4)]
+    scene.fixture.fetch_as(2, tp(), 0, broker_epoch=41)
+    scene.run()
+    assert (set(partition.isr), scene.port.broker_epochs) == ({1, 2, 3}, {2: 41})
+
+
+def test_a_refusal_of_a_member_without_a_registration_proves_nothing(scene: Scene) -> None:
+    """A follower of an older protocol: the first request may be stored when it has returned."""
+    partition = scene.fixture.lead(tp(), replicas=(1, 2), isr=(1,))
+    refusal = IsrRefused(is_by_registration=True)
+    scene.port.outcomes = [IsrOutcomeUnknown(), refusal, IsrAltered(2)]
+    scene.fixture.fetch_as(2, tp(), 0)
+    scene.run()
     assert partition.isr == (1, 2)
 
 

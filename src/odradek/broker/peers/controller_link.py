@@ -82,6 +82,15 @@ class ControllerLink:
         """The versions that brokers of this cluster speak."""
         return self._versions
 
+    async def reach(self, api_key: ApiKey) -> None:
+        """Connects to the controller, for one kind of request.
+
+        Raises:
+            ApiError: It cannot be reached now.
+        """
+        if not self._services.is_active:
+            await self._connection(api_key).open()
+
     async def alter_partition(
         self, message: AlterPartitionRequest, version: int
     ) -> AlterPartitionResponse:

@@ -9,6 +9,7 @@ change gets the outcome of its own partition:
 | the wanted ISR, in our leader epoch          | altered, with the new version                 |
 | INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED, | refused: nothing was stored, the old ISR is   |
 | INVALID_REQUEST                              | in force                                      |
+| STALE_BROKER_EPOCH, or no controller reached | not asked: it is sent again                   |
 | FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, | conflict: newer state is on its way           |
 | NEW_LEADER_ELECTED, 3, UNKNOWN_TOPIC_ID      |                                               |
 | anything else, or no answer                  | unknown: it is asked again                    |
@@ -29,10 +30,12 @@ from odradek.metadata.ports import (
     AlterIsrOutcome,
     IsrAltered,
     IsrConflict,
+    IsrNotAsked,
     IsrOutcomeUnknown,
     IsrRefused,
 )
 from odradek.model import LeaderAndIsr, TopicPartition
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.inter_broker import InterBrokerVersions
 from odradek.protocol.messages.alter_partition import (
     AlterPartitionBrokerState,
@@ -76,6 +79,14 @@ class IsrLink(Protocol):
     @property
     def versions(self) -> InterBrokerVersions:
         """The versions that brokers of this cluster speak."""
+        ...
+
+    async def reach(self, api_key: ApiKey) -> None:
+        """Connects to the controller, for one kind of request.
+
+        Raises:
+            ApiError: It cannot be reached now.
+        """
         ...
 
     async def alter_partition(
@@ -152,19 +163,24 @@ class IsrRequests:
         version = self._link.versions.alter_partition
         assert version is not None, "an older protocol writes the store"
         outcomes: Mapping[TopicPartition, AlterIsrOutcome] = {}
+        otherwise: AlterIsrOutcome = IsrNotAsked()
         try:
+            await self._link.reach(ApiKey.ALTER_PARTITION)
+            otherwise = IsrOutcomeUnknown()
             answer = await self._link.alter_partition(self._request(changes, version), version)
             if answer.error_code == ErrorCode.NONE:
                 outcomes = self._outcomes(changes, answer, version)
             else:
                 code = ErrorCode(answer.error_code)
+                if code is ErrorCode.STALE_BROKER_EPOCH:
+                    otherwise = IsrNotAsked()
                 logger.info("%d ISR changes are requested again: %s", len(changes), code.name)
         except ApiError as error:
             logger.info("%d ISR changes are requested again: %s", len(changes), error)
         finally:
             for tp, change in changes.items():
                 if not change.outcome.done():
-                    change.outcome.set_result(outcomes.get(tp, IsrOutcomeUnknown()))
+                    change.outcome.set_result(outcomes.get(tp, otherwise))
 
     def _request(
         self, changes: Mapping[TopicPartition, _Waiting], version: int
@@ -217,12 +233,12 @@ class IsrRequests:
             for row in topic.partitions:
                 tp = TopicPartition(name or "", row.partition_index)
                 if tp in changes:
-                    outcomes[tp] = _outcome(tp, changes[tp].state, row)
+                    outcomes[tp] = _outcome(tp, changes[tp].state, row, version)
         return outcomes
 
 
 def _outcome(
-    tp: TopicPartition, wanted: LeaderAndIsr, row: AlterPartitionPartitionResult
+    tp: TopicPartition, wanted: LeaderAndIsr, row: AlterPartitionPartitionResult, version: int
 ) -> AlterIsrOutcome:
     code = ErrorCode(row.error_code)
     if code is ErrorCode.NONE:
@@ -232,5 +248,6 @@ def _outcome(
         return IsrConflict()
     if code in _REFUSED:
         logger.info("%s: the controller refused ISR %s: %s", tp, wanted.isr, code.name)
-        return IsrRefused()
+        is_compared = version >= FIRST_ALTER_PARTITION_WITH_EPOCHS
+        return IsrRefused(is_compared and code is ErrorCode.INELIGIBLE_REPLICA)
     return IsrConflict() if code in _CONFLICTS else IsrOutcomeUnknown()

@@ -12,6 +12,14 @@ from odradek.cli.connecting import (
     run_with_admin,
 )
 from odradek.cli.output import print_json, print_table
+from odradek.cli.reassign.progress import (
+    COMPLETE,
+    MOVING,
+    current_replicas,
+    homes_of,
+    progress,
+    wait_for_moves,
+)
 from odradek.cli.reassign.throttles import limit_directory_moves, limit_moves, remove_throttles
 from odradek.model import ReplicaId, TopicPartition
 
@@ -43,8 +51,6 @@ examples:
 _POLL_S = 0.2
 # How long replicas that a broker does not have yet are waited for, before they move to a directory.
 _NEW_REPLICAS_S = 10.0
-
-COMPLETE, MOVING, NOT_THERE = "complete", "in progress", "not at its target"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -216,14 +222,14 @@ async def _execute(admin: "Admin", arguments: argparse.Namespace) -> int:
 
     plan = _read_plan(arguments.plan)
     if arguments.rollback is not None:
-        before = await _homes(admin, plan.directories)
+        before = await homes_of(admin, plan.directories)
         _write_plan(
             arguments.rollback,
-            await _current(admin, plan.replicas),
+            await current_replicas(admin, plan.replicas),
             {replica: paths[0] for replica, paths in before.items() if paths[0] is not None},
         )
     if arguments.throttle is not None:
-        current = await _current(admin, plan.replicas)
+        current = await current_replicas(admin, plan.replicas)
         await limit_moves(admin, plan.replicas, current, arguments.throttle)
     if arguments.replica_alter_log_dirs_throttle is not None:
         brokers = {replica.broker for replica in plan.directories}
@@ -243,15 +249,14 @@ async def _execute(admin: "Admin", arguments: argparse.Namespace) -> int:
         if asyncio.get_running_loop().time() > deadline:
             break
         await asyncio.sleep(_POLL_S)
-    states, homes = await _states(admin, begun)
-    while arguments.wait and MOVING in states.values():
-        await asyncio.sleep(_POLL_S)
-        states, homes = await _states(admin, begun)
+    states, homes = await (wait_for_moves if arguments.wait else progress)(admin, begun)
     _print_states(arguments, begun, states, homes)
     is_limited = arguments.throttle or arguments.replica_alter_log_dirs_throttle
     if arguments.wait and is_limited and not errors:
         await _end_throttles(admin, arguments, plan.replicas, states)
-    return report_errors("reassign execute", errors)
+    if (code := report_errors("reassign execute", errors)) or not arguments.wait:
+        return code
+    return 0 if set(states.values()) <= {COMPLETE} else 1
 
 
 async def _move_directories(
@@ -286,37 +291,9 @@ def _part_of(plan: "ReassignmentPlan", partitions: Sequence[TopicPartition]) -> 
     )
 
 
-async def _homes(
-    admin: "Admin", replicas: Mapping[ReplicaId, str]
-) -> dict[ReplicaId, tuple[str | None, str | None]]:
-    """The directory that each replica is in, and the one that it moves to."""
-    from odradek.errors import ApiError
-
-    if not replicas:
-        return {}
-    told = await admin.describe_log_dirs(
-        sorted({replica.broker for replica in replicas}),
-        partitions=sorted({replica.tp for replica in replicas}),
-    )
-    found: dict[ReplicaId, tuple[str | None, str | None]] = dict.fromkeys(replicas, (None, None))
-    for broker, directories in told.items():
-        if isinstance(directories, ApiError):
-            raise directories
-        for path, directory in directories.items():
-            if isinstance(directory, ApiError):
-                continue
-            for tp, one in directory.replicas.items():
-                current, future = found.get(ReplicaId(tp, broker), (None, None))
-                if ReplicaId(tp, broker) in found:
-                    found[ReplicaId(tp, broker)] = (
-                        (current, path) if one.is_future else (path, future)
-                    )
-    return found
-
-
 async def _verify(admin: "Admin", arguments: argparse.Namespace) -> int:
     plan = _read_plan(arguments.plan)
-    states, homes = await _states(admin, plan)
+    states, homes = await progress(admin, plan)
     _print_states(arguments, plan, states, homes)
     if not arguments.preserve_throttles:
         await _end_throttles(admin, arguments, plan.replicas, states)
@@ -345,7 +322,7 @@ async def _cancel(admin: "Admin", arguments: argparse.Namespace) -> int:
     results = await admin.alter_partition_reassignments(dict.fromkeys(moving))
     cancelled = [tp for tp, error in results.items() if error is None]
     if plan is not None:
-        homes = await _homes(admin, plan.directories)
+        homes = await homes_of(admin, plan.directories)
         between = {
             replica: current
             for replica, (current, future) in homes.items()
@@ -398,53 +375,6 @@ async def _list(admin: "Admin", arguments: argparse.Namespace) -> int:
             ],
         )
     return 0
-
-
-async def _states(
-    admin: "Admin", plan: "ReassignmentPlan"
-) -> tuple[dict[TopicPartition, str], dict[ReplicaId, str]]:
-    """How far each partition is, and each replica with a directory.
-
-    One that is moving elsewhere is not at its target.
-    """
-    targets = plan.replicas
-    if not targets:
-        return {}, {}
-    moving = await admin.list_partition_reassignments(targets)
-    current = await _current(admin, targets)
-    states = {}
-    for tp, target in targets.items():
-        move = moving.get(tp)
-        if move is not None:
-            goal = [replica for replica in move.replicas if replica not in move.removing]
-            states[tp] = MOVING if goal == list(target) else NOT_THERE
-        else:
-            states[tp] = COMPLETE if current.get(tp) == tuple(target) else NOT_THERE
-    homes = {}
-    for replica, (path, future) in (await _homes(admin, plan.directories)).items():
-        goal_path = plan.directories[replica]
-        homes[replica] = MOVING if future == goal_path else NOT_THERE
-        if path == goal_path and future is None:
-            homes[replica] = COMPLETE
-        elif states[replica.tp] == COMPLETE:
-            states[replica.tp] = homes[replica]
-    return states, homes
-
-
-async def _current(
-    admin: "Admin", targets: Mapping[TopicPartition, object]
-) -> dict[TopicPartition, tuple[int, ...]]:
-    """The replicas of those partitions that exist."""
-    from odradek.errors import ApiError
-
-    found = await admin.describe_topics(sorted({tp.topic for tp in targets}))
-    return {
-        tp: tuple(one.replicas)
-        for topic in found.values()
-        if not isinstance(topic, ApiError)
-        for one in topic.partitions
-        if (tp := TopicPartition(topic.name, one.partition)) in targets
-    }
 
 
 def _print_states(

@@ -13,10 +13,12 @@ from odradek.metadata.ports import (
     AlterIsrOutcome,
     IsrAltered,
     IsrConflict,
+    IsrNotAsked,
     IsrOutcomeUnknown,
     IsrRefused,
 )
 from odradek.model import LeaderAndIsr, TopicPartition
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message, parse_message
 from odradek.protocol.inter_broker import INTER_BROKER_VERSIONS, InterBrokerVersions
 from odradek.protocol.messages.alter_partition import (
@@ -44,8 +46,13 @@ class Controller:
         self.errors: dict[tuple[bytes | str, int], ErrorCode] = {}
         self.error = ErrorCode.NONE
         self.failure: ApiError | None = None
+        self.is_reached = True
         self.may_answer = asyncio.Event()
         self.may_answer.set()
+
+    async def reach(self, _api_key: ApiKey) -> None:
+        if not self.is_reached:
+            raise DisconnectedError("connection refused")
 
     async def alter_partition(
         self, message: AlterPartitionRequest, version: int
@@ -152,9 +159,35 @@ def test_without_an_answer_all_outcomes_are_unknown(is_lost: bool) -> None:
     if is_lost:
         controller.failure = DisconnectedError("hung up")
     else:
-        controller.error = ErrorCode.STALE_BROKER_EPOCH
+        controller.error = ErrorCode.NOT_CONTROLLER
     found = ask(controller, {T0: state(1), T1: state(1)})
     assert [type(each) for each in found] == [IsrOutcomeUnknown, IsrOutcomeUnknown]
+
+
+@pytest.mark.parametrize("is_reached", [False, True], ids=["not reached", "not registered yet"])
+def test_a_request_that_no_controller_handled_leaves_no_doubt(is_reached: bool) -> None:
+    controller = Controller()
+    controller.is_reached = is_reached
+    controller.error = ErrorCode.STALE_BROKER_EPOCH
+    found = ask(controller, {T0: state(1), T1: state(1)})
+    assert [type(each) for each in found] == [IsrNotAsked, IsrNotAsked]
+    assert len(controller.asked) == is_reached
+
+
+@pytest.mark.parametrize(
+    ("protocol", "error", "is_by_registration"),
+    [
+        ("3.9", ErrorCode.INELIGIBLE_REPLICA, True),
+        ("3.9", ErrorCode.INVALID_REQUEST, False),
+        ("3.4", ErrorCode.INELIGIBLE_REPLICA, False),  # It does not bring registrations.
+    ],
+)
+def test_a_refusal_says_whether_registrations_were_compared(
+    protocol: str, error: ErrorCode, is_by_registration: bool
+) -> None:
+    controller = Controller(protocol)
+    controller.errors[IDS["t"].bytes, 0] = error
+    assert ask(controller, {T0: state(1, 2)}, {2: 12}) == [IsrRefused(is_by_registration)]
 
 
 def test_one_request_is_in_flight() -> None:
