@@ -17,13 +17,14 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TypeVar
 
 from odradek.coordinator.transaction.decisions import Answer, ProducerIdentity
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition, TransactionMarker
-from tests.support.transaction_world import LoopTasks, TransactionWorld, settle
+from tests.support.transaction_world import LoopTasks, TransactionWorld, answered, settle
 
 __all__ = ["Crash", "Plan", "play", "run"]
 
@@ -198,7 +199,9 @@ class _Play:
 
     async def _init(self, name: str) -> ProducerIdentity:
         outcome = await self.retried(
-            lambda: self.world.coordinator.init_producer_id(name, _TIMEOUT_MS, None)
+            lambda: answered(
+                partial(self.world.coordinator.init_producer_id, name, _TIMEOUT_MS, None)
+            )
         )
         if outcome.error is not _NONE:
             raise _GaveUpError
@@ -220,8 +223,14 @@ class _Play:
         is_commit = self.random.random() < 0.6
         transaction.asked = is_commit
         outcome = await self.retried(
-            lambda: self.world.coordinator.end(
-                name, identity, is_commit=is_commit, gets_epoch=self.plan.version >= 2
+            lambda: answered(
+                lambda answer: self.world.coordinator.end(
+                    name,
+                    identity,
+                    is_commit=is_commit,
+                    gets_epoch=self.plan.version >= 2,
+                    answer=answer,
+                )
             )
         )
         if outcome.error is not _NONE:
