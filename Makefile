@@ -19,12 +19,15 @@ SEED ?= 1
 SEEDS ?= 1000
 RUNS ?= 1
 CLUSTER ?= odradek
-# Of pytest, for two cores, beside the one process of the tests on Spark.
-WORKERS ?= 2
+# Of pytest, for two cores, beside the one process of the tests on Spark: half the time a test waits, for a process that starts, a broker
+# that is dead long enough, a session that ends.
+WORKERS ?= 4
 # What a compiled build can change; foreign clients and Spark see the same broker through the wire.
 TESTED_COMPILED ?= tests/unit tests/property tests/fuzz tests/contract tests/integration tests/torture \
 	tests/architecture/test_compiled_modules.py --ignore=tests/unit/spark --ignore=tests/integration/test_wheels.py -m "not kafka"
 PYTEST := scripts/in-memory $(BIN)/pytest -q --randomly-seed=$(SEED)
+# Neighbours stay with one worker, and share what their module has started, until another worker has nothing left.
+WORKERS_OPTIONS := -n $(WORKERS) --dist worksteal
 # Without a compiler everything is pure Python, and has been tested as such.
 IS_COMPILABLE = $(if $(filter 1,$(ODRADEK_PURE)),,$(shell command -v cc))
 
@@ -33,7 +36,7 @@ NOT_COMPILED = $(if $(filter 1,$(ODRADEK_PURE)),ODRADEK_PURE=1 asks for pure Pyt
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compiled test-compiled test-spark test-others demo test check unit mutants rewrite torture sim chaos restarts fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
+.PHONY: help setup compiled test-compiled test-spark test-others parts demo test check unit mutants rewrite torture sim chaos restarts fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -55,22 +58,25 @@ demo: $(READY) ## a broker that survives a kill, a cluster that does, a pipeline
 	@$(BIN)/python -m scripts.demo
 
 test: $(READY) ## all checks and all tests, and once more with everything compiled; what CI runs
+	@$(MAKE) -j 3 --output-sync=target lint imports parts
+	@$(MAKE) -j 3 --output-sync=target test-spark test-others types
+
+# One after the other: the packages of Debian have one lock.
+parts: $(READY) ## fetch what `test` can do without: Apache Kafka, ZooKeeper, PostgreSQL, the Kafka connector of Spark
 	@scripts/kafka || echo "test: no Apache Kafka here, the tests that need it will be skipped"
 	@scripts/spark-connector || echo "test: no Kafka connector of Spark here, the tests that need it will be skipped"
 	@scripts/debian-packages zookeeper || echo "test: no ZooKeeper here, the tests that need it will be skipped"
 	@scripts/debian-packages postgresql || echo "test: no PostgreSQL here, the tests that need it will be skipped"
-	@$(MAKE) -j 2 --output-sync=target $(if $(IS_COMPILABLE),compiled) types lint imports
-	@$(MAKE) -j 2 --output-sync=target test-spark test-others
 
 test-spark: $(READY) ## the tests of pipelines, on one real Spark; in a process of their own, whose logging Spark takes over
 	@$(PYTEST) tests/spark
 
-test-others: $(READY) ## all tests but those on Spark, then what a compiled build can change once more, compiled
-	@$(PYTEST) -n $(WORKERS) --ignore=tests/spark
+test-others: $(READY) $(if $(IS_COMPILABLE),$(COMPILED_READY)) ## all tests but those on Spark, then what a compiled build can change once more, compiled
+	@$(PYTEST) $(WORKERS_OPTIONS) --ignore=tests/spark
 	@$(if $(IS_COMPILABLE),$(MAKE) test-compiled,echo "test: $(NOT_COMPILED), nothing was tested compiled")
 
 test-compiled: $(COMPILED_READY) ## the tests that a compiled build can change, with everything compiled
-	@PYTHONPATH=$(COMPILED) $(PYTEST) -n $(WORKERS) $(TESTED_COMPILED)
+	@PYTHONPATH=$(COMPILED) $(PYTEST) $(WORKERS_OPTIONS) $(TESTED_COMPILED)
 
 check: test ## the same as test
 
@@ -129,7 +135,7 @@ bench-commit: $(COMPILED_READY) ## measure what a request costs beside a broker 
 
 bench-spark: $(COMPILED_READY) ## measure the pipeline beside Spark's own Kafka connector, taken in turn in one Spark
 	@scripts/spark-connector
-	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks --only spark-read-100B --only spark-read-1KB --only spark-stream --only spark-write --only pipeline-check
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks --only spark-read-100B --only spark-read-1KB --only spark-stream --only spark-write --only spark-exactly-once --only pipeline-check
 
 docs: $(READY) ## write the reference pages and the tree of ARCHITECTURE.md; check the documents: paths, links and commands they name
 	@$(BIN)/python scripts/generate_reference.py

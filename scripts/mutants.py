@@ -235,6 +235,7 @@ class _LiveModule:
         self.namespace = vars(importlib.import_module(judged.module))
         if self.namespace["__file__"] != self.path:
             raise SystemExit(f"mutants: {judged.module} is not the one of {self.path}")
+        gc.unfreeze()  # What `tests/conftest.py` has frozen is not listed.
         self._functions = [
             function
             for function in gc.get_objects()

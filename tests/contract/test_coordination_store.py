@@ -170,7 +170,7 @@ async def until(condition: Callable[[], bool]) -> None:
     """Lets the loop turn until something another session did is visible here."""
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the store has no event for a test to wait on
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)  # A real ensemble takes seconds for some of it.
 
 
 def test_nodes_have_data_versions_and_transaction_ids(run: Run) -> None:
@@ -493,7 +493,8 @@ def test_a_lost_session_is_replaced_with_both_callbacks_around(run: Run) -> None
         assert story[story.index("lost") :] == ["lost", "before", "connected", "after"]
         assert store.session.id not in (0, old_id)
         assert await store.exists("/e") is None
-        assert events == []
+        # A server may still tell the session that its end deletes the node.
+        assert all((event.kind, event.path) == (WatchKind.DELETED, "/e") for event in events)
         created = await store.create("/e", ephemeral=True)
         assert created.stat.ephemeral_owner == store.session.id
 

@@ -107,7 +107,7 @@ def test_nodes_are_made_for_the_holder_of_the_certificate(server: Secured) -> No
 def test_a_client_without_a_trusted_certificate_is_refused(server: Secured) -> None:
     async def main() -> None:
         with pytest.raises(ConfigError, match="no server gave a session"):
-            async with store_on(server.tls, context_of(server), patience_ms=500):
+            async with store_on(server.tls, context_of(server), patience_ms=2_000):
                 pass
 
     asyncio.run(main())
@@ -119,7 +119,7 @@ def test_a_server_that_is_not_trusted_is_refused(server: Secured, tmp_path: Path
     async def main() -> None:
         tls = context_of(server, keystore=str(server.material), truststore=str(other))
         with pytest.raises(ConfigError, match="certificate verify failed"):
-            async with store_on(server.tls, tls, patience_ms=500):
+            async with store_on(server.tls, tls, patience_ms=2_000):
                 pass
 
     asyncio.run(main())

@@ -17,7 +17,7 @@ from tests.support.odradek_broker import OdradekBroker, running_odradek
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 T0 = TopicPartition("t", 0)
 HERE = ReplicaId(T0, 0)
 SLOW = "replica.alter.log.dirs.io.max.bytes.per.second"

@@ -6,10 +6,12 @@ from itertools import accumulate
 from pathlib import Path
 from struct import pack
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.files import Disk
+from odradek.storage.indexes import transaction_index
 from odradek.storage.indexes.index import (
     SlotColumn,
     find_floor_slot,
@@ -166,5 +168,10 @@ def test_collect_aborted_is_a_filter(
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "x.txnindex"
         path.write_bytes(b"".join(map(encode_aborted_transaction, entries)))
-        index = TransactionIndex(str(path), 0, disk=Disk())
-        assert index.collect_aborted(fetch_offset, upper_bound) == (expected, complete)
+        for block in (1, 2, 256):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(transaction_index, "_BLOCK", block)
+                index = TransactionIndex(str(path), 0, disk=Disk())
+                for _ in range(2):  # Before and after the blocks are summed up.
+                    found = index.collect_aborted(fetch_offset, upper_bound)
+                    assert found == (expected, complete)

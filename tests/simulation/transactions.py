@@ -20,6 +20,7 @@ import itertools
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -37,7 +38,7 @@ from odradek.errors import ErrorCode
 from odradek.model import TopicPartition, TransactionMarker
 from odradek.records.builder import build_batch
 from odradek.records.record import read_records
-from tests.support.transaction_world import LoopTasks, TransactionWorld, settle
+from tests.support.transaction_world import LoopTasks, TransactionWorld, answered, settle
 
 __all__ = ["Crash", "Plan", "play", "run"]
 
@@ -217,7 +218,9 @@ class _Play:
 
     async def _init(self, name: str) -> ProducerIdentity:
         outcome = await self.retried(
-            lambda: self.world.coordinator.init_producer_id(name, _TIMEOUT_MS, None)
+            lambda: answered(
+                partial(self.world.coordinator.init_producer_id, name, _TIMEOUT_MS, None)
+            )
         )
         if outcome.error is not _NONE:
             raise _GaveUpError
@@ -254,8 +257,14 @@ class _Play:
     ) -> ProducerIdentity:
         transaction.asked = is_commit
         outcome = await self.retried(
-            lambda: self.world.coordinator.end(
-                name, identity, is_commit=is_commit, gets_epoch=self.plan.version >= 2
+            lambda: answered(
+                lambda answer: self.world.coordinator.end(
+                    name,
+                    identity,
+                    is_commit=is_commit,
+                    gets_epoch=self.plan.version >= 2,
+                    answer=answer,
+                )
             )
         )
         if outcome.error is not _NONE:

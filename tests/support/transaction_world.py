@@ -8,12 +8,13 @@ leader epoch, which knows what the log has.
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 
 from odradek.coordinator.transaction.config import TransactionCoordinatorConfig
 from odradek.coordinator.transaction.coordinator import TransactionCoordinator
+from odradek.coordinator.transaction.decisions import Answer
 from odradek.coordinator.transaction.ports import MarkerResults
 from odradek.coordinator.transaction.records import (
     TransactionRecord,
@@ -27,7 +28,7 @@ from odradek.records.record import read_records
 from odradek.testing import ManualClock
 from tests.unit.coordinator.coordinator_fakes import MemoryTopic
 
-__all__ = ["LoopTasks", "MarkedPartition", "TransactionWorld", "settle"]
+__all__ = ["LoopTasks", "MarkedPartition", "TransactionWorld", "answered", "settle"]
 
 _TURNS = 15  # Turns of the loop after which nothing is left to do but what waits for the clock.
 
@@ -39,6 +40,18 @@ async def settle() -> None:
         await asyncio.sleep(0)
         if not loop._ready:  # Nothing but this task is to run.
             return
+
+
+async def answered(begin: Callable[[Callable[[Answer], object]], Awaitable[None]]) -> Answer:
+    """Begins to serve a request, and waits for its answer."""
+    done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def answer(outcome: Answer) -> None:
+        if not done.done():  # Its waiter was cancelled meanwhile.
+            done.set_result(outcome)
+
+    await begin(answer)
+    return await done
 
 
 class LoopTasks:

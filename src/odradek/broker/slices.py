@@ -23,7 +23,7 @@ waits for the store in between is a coroutine, and runs its longer parts by `fin
 that answers in a callback starts the answer by `start_in_slices`.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from functools import wraps
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -50,6 +50,7 @@ __all__ = [
     "parse_in_slices",
     "portions",
     "reply_in_slices",
+    "start_apart",
     "start_in_slices",
 ]
 
@@ -145,6 +146,32 @@ async def _run_rest(
             response = CloseConnectionResponse(
                 request, "the client disconnected while it was served"
             )
+    except DecodeError as error:
+        response = CloseConnectionResponse(request, f"{request}: {error}")
+    except Exception as error:  # noqa: BLE001 - one request must not end others
+        response = failure_answer(request, error)
+    if response is not None:
+        request.reply(response)
+
+
+def start_apart(
+    request: Request, handling: Coroutine[Any, Any, Response | None], context: BrokerContext
+) -> Coroutine[Any, Any, Response | None] | None:
+    """Runs a handler that waits for another broker, without a slot.
+
+    If that broker is silent, the request of its successor, by which this broker learns of that,
+    needs a slot. Not for handlers that write to the store: the slots are there to bound those.
+    """
+    if context.slices is None:
+        return handling
+    context.slices.spawn(_run_apart(request, handling))
+    return None
+
+
+async def _run_apart(request: Request, handling: Coroutine[Any, Any, Response | None]) -> None:
+    response: Response | None
+    try:
+        response = await handling
     except DecodeError as error:
         response = CloseConnectionResponse(request, f"{request}: {error}")
     except Exception as error:  # noqa: BLE001 - one request must not end others

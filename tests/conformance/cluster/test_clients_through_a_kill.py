@@ -6,7 +6,6 @@ the producers go on until each has more acknowledged of every partition with the
 """
 
 import asyncio
-import gc
 import json
 import signal
 import subprocess
@@ -247,8 +246,6 @@ def kafka_python(folder: Path) -> Programs:
     return Programs(lambda story: command("writes", story), lambda s: command("reads", s), folder)
 
 
-# aiokafka forgets a connection that the kill met while it was being opened.
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_no_client_loses_what_was_acknowledged(zookeeper: ZooKeeperProcess, tmp_path: Path) -> None:
     """08:K-16 with librdkafka, kafka-python, aiokafka and the Java clients of two versions."""
     foreign = kafka_python(tmp_path)
@@ -317,4 +314,3 @@ def test_no_client_loses_what_was_acknowledged(zookeeper: ZooKeeperProcess, tmp_
             one.result(_GIVE_UP_S)
         for story in stories.values():
             story.check()
-    gc.collect()  # What aiokafka forgot is found here, not in a later test.

@@ -1,5 +1,7 @@
 """DescribeProducers: the idempotent producers of a partition, as its log remembers them."""
 
+from collections.abc import Generator
+
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext
 from odradek.broker.slices import Steps, body_of, in_slices, reply_in_slices
@@ -20,6 +22,7 @@ from odradek.storage.producers.entry import NO_SEQUENCE, ProducerEntry
 __all__ = ["handle_describe_producers"]
 
 _NO_TRANSACTION = -1
+_PRODUCERS_PER_STEP = 50
 
 
 @in_slices
@@ -34,7 +37,8 @@ def handle_describe_producers(request: Request, context: BrokerContext) -> Steps
     for name, partitions in wanted.items():
         rows: list[PartitionResponse] = []
         for partition in partitions:
-            rows.append(_partition(TopicPartition(name, partition), request, context))
+            tp = TopicPartition(name, partition)
+            rows.append((yield from _partition(tp, request, context)))
             yield
         topics.append(TopicResponse(name=name, partitions=rows))
         yield
@@ -42,7 +46,9 @@ def handle_describe_producers(request: Request, context: BrokerContext) -> Steps
     return (yield from reply_in_slices(request, response, context))
 
 
-def _partition(tp: TopicPartition, request: Request, context: BrokerContext) -> PartitionResponse:
+def _partition(
+    tp: TopicPartition, request: Request, context: BrokerContext
+) -> Generator[None, None, PartitionResponse]:
     try:
         check_allowed(context.authorizer, request, Operation.READ, ResourceType.TOPIC, tp.topic)
         producers = _find_producers(tp, context)
@@ -50,22 +56,25 @@ def _partition(tp: TopicPartition, request: Request, context: BrokerContext) -> 
         return PartitionResponse(
             partition_index=tp.partition, error_code=error.code, error_message=str(error)
         )
+    states: list[ProducerState] = []
+    for count, entry in enumerate(producers, 1):
+        states.append(_state(entry))
+        if count % _PRODUCERS_PER_STEP == 0:
+            yield
     return PartitionResponse(
-        partition_index=tp.partition,
-        error_code=ErrorCode.NONE,
-        active_producers=[_state(entry) for entry in producers],
+        partition_index=tp.partition, error_code=ErrorCode.NONE, active_producers=states
     )
 
 
-def _find_producers(tp: TopicPartition, context: BrokerContext) -> list[ProducerEntry]:
+def _find_producers(tp: TopicPartition, context: BrokerContext) -> tuple[ProducerEntry, ...]:
+    """The producers of now, in no order: a partition can have a hundred thousand."""
     problem = find_name_problem(tp.topic)
     if problem is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     log = context.replicas.find_partition(tp, expect_leader=True).log
     if log is None:
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp} has no log here yet")
-    producers = log.producer_state.producers
-    return [producers[producer_id] for producer_id in sorted(producers)]
+    return tuple(log.producer_state.producers.values())
 
 
 def _state(entry: ProducerEntry) -> ProducerState:

@@ -1,14 +1,14 @@
 """EndTxn: commits or aborts a transaction."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
-from odradek.broker.slices import body_of
+from odradek.broker.slices import body_of, start_apart
 from odradek.coordinator.transaction.decisions import Answer, ProducerIdentity
 from odradek.errors import ErrorCode
-from odradek.network.request import Request, SendResponse
+from odradek.network.request import Request, Response, SendResponse
 from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from odradek.security.operations import Operation, ResourceType
 
@@ -20,7 +20,7 @@ _FIRST_EPOCH_VERSION: Final = 5
 
 def handle_end_txn(
     request: Request, context: BrokerContext
-) -> SendResponse | Coroutine[Any, Any, SendResponse] | None:
+) -> SendResponse | Coroutine[Any, Any, Response | None] | None:
     """Answers when the end is durable; the markers follow."""
     message = body_of(EndTxnRequest, request)
     if not is_allowed(
@@ -39,23 +39,30 @@ def handle_end_txn(
         ProducerIdentity(message.producer_id, message.producer_epoch),
         is_commit=message.committed,
         gets_epoch=request.header.api_version >= _FIRST_EPOCH_VERSION,
-        answer=lambda outcome: request.reply(_reply(outcome, request, context)),
+        answer=_replies(request, context),
     )
-    return None if is_served else _end_with_new_id(message, request, context)
+    if is_served:
+        return None
+    return start_apart(request, _end_with_new_id(message, request, context), context)
 
 
 async def _end_with_new_id(
     message: EndTxnRequest, request: Request, context: BrokerContext
-) -> SendResponse:
+) -> Response | None:
     """The epochs of the producer id are used up: the client gets another id for what follows."""
     assert context.transactions is not None, "checked before"
-    outcome = await context.transactions.end(
+    await context.transactions.end(
         message.transactional_id,
         ProducerIdentity(message.producer_id, message.producer_epoch),
         is_commit=message.committed,
         gets_epoch=True,
+        answer=_replies(request, context),
     )
-    return _reply(outcome, request, context)
+    return None
+
+
+def _replies(request: Request, context: BrokerContext) -> Callable[[Answer], None]:
+    return lambda outcome: request.reply(_reply(outcome, request, context))
 
 
 def _reply(outcome: Answer, request: Request, context: BrokerContext) -> SendResponse:

@@ -1,11 +1,12 @@
 """InitProducerId: id and epoch of a producer that is idempotent or transactional."""
 
+from collections.abc import Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
-from odradek.broker.slices import body_of
+from odradek.broker.slices import body_of, start_apart
 from odradek.coordinator.transaction.decisions import Answer, ProducerIdentity
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request, Response
@@ -20,8 +21,14 @@ __all__ = ["handle_init_producer_id"]
 _FIRST_FENCED_VERSION: Final = 4
 
 
-async def handle_init_producer_id(request: Request, context: BrokerContext) -> Response:
-    """Gives a new id with epoch 0, or what the coordinator of the transactional id decides."""
+def handle_init_producer_id(
+    request: Request, context: BrokerContext
+) -> Response | Coroutine[Any, Any, Response | None] | None:
+    """Gives a new id with epoch 0, or what the coordinator of the transactional id decides.
+
+    Both may wait for other brokers: for the controller, that has the ids, and for the replicas of a
+    decision.
+    """
     message = body_of(InitProducerIdRequest, request)
     denial = _denial(message.transactional_id, request, context)
     if denial is not None:
@@ -29,16 +36,25 @@ async def handle_init_producer_id(request: Request, context: BrokerContext) -> R
     if (message.producer_id == -1) != (message.producer_epoch == -1):
         return _reply(Answer(ErrorCode.INVALID_REQUEST), request, context)
     note_local_end(request, context)
+    return start_apart(request, _give(message, request, context), context)
+
+
+async def _give(
+    message: InitProducerIdRequest, request: Request, context: BrokerContext
+) -> Response | None:
     if message.transactional_id is None:
         return _reply(await _new_id(context), request, context)
     assert context.transactions is not None, "given to every broker that serves requests"
     given = None
     if message.producer_id != -1:
         given = ProducerIdentity(message.producer_id, message.producer_epoch)
-    outcome = await context.transactions.init_producer_id(
-        message.transactional_id, message.transaction_timeout_ms, given
+    await context.transactions.init_producer_id(
+        message.transactional_id,
+        message.transaction_timeout_ms,
+        given,
+        lambda outcome: request.reply(_reply(outcome, request, context)),
     )
-    return _reply(outcome, request, context)
+    return None
 
 
 async def _new_id(context: BrokerContext) -> Answer:

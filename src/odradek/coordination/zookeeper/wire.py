@@ -176,6 +176,9 @@ class ConnectResponse(NamedTuple):
     password: bytes
     is_read_only: bool
 
+    def __repr__(self) -> str:
+        return f"ConnectResponse({self.session_id:#x}, {self.timeout_ms} ms)"
+
 
 class ReplyHeader(NamedTuple):
     """The head of an answer or a notification."""

@@ -158,19 +158,29 @@ class TransactionCoordinator:
     # Requests of producers
 
     async def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, given: ProducerIdentity | None
-    ) -> Answer:
-        """Serves InitProducerId of a transactional producer; returns when it is durable."""
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        given: ProducerIdentity | None,
+        answer: OnAnswer,
+    ) -> None:
+        """Serves InitProducerId of a transactional producer; answers when it is durable.
+
+        Returns before that: only the wait for a new producer id is the caller's.
+        """
         error = _check_id(transactional_id)
         if error is not _NONE:
-            return Answer(error)
+            answer(Answer(error))
+            return
         if not 0 < timeout_ms <= self._config.max_timeout_ms:
-            return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            answer(Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+            return
         new_id: int | None = None
         while True:
             partition = self._registry.find(transactional_id)
             if isinstance(partition, ErrorCode):
-                return Answer(partition)
+                answer(Answer(partition))
+                return
             transaction = partition.transactions.get(transactional_id)
             if transaction is None:
                 transaction = TransactionalId(transactional_id, None, partition)
@@ -187,19 +197,26 @@ class TransactionCoordinator:
             try:
                 new_id = await self._producer_ids.next_id()
             except ApiError as failure:
-                return Answer(failure.code)
+                answer(Answer(failure.code))
+                return
         if isinstance(decided, Answer):
-            return decided
+            answer(decided)
+            return
         assert isinstance(decided, Transition), "the third kind ended the loop"
         partition.transactions[transactional_id] = transaction
-        written = await self._written(transaction, decided)
         record = decided.record
-        if written is not _NONE:
-            return Answer(written)
-        if record.state is TransactionState.PREPARE_ABORT:
-            # The client tries again, until the transaction of the producer before has ended.
-            return Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return Answer(_NONE, ProducerIdentity(record.producer_id, record.producer_epoch))
+
+        def on_written(written: ErrorCode) -> None:
+            if written is not _NONE:
+                answer(Answer(written))
+            elif record.state is TransactionState.PREPARE_ABORT:
+                # The client tries again, until the transaction of the producer before has ended.
+                answer(Answer(ErrorCode.CONCURRENT_TRANSACTIONS))
+            else:
+                identity = ProducerIdentity(record.producer_id, record.producer_epoch)
+                answer(Answer(_NONE, identity))
+
+        self._write(transaction, decided, on_written)
 
     def begin_adding(
         self,
@@ -323,23 +340,23 @@ class TransactionCoordinator:
         *,
         is_commit: bool,
         gets_epoch: bool,
-    ) -> Answer:
-        """As `begin_ending`, with a new producer id if one is needed."""
-        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: OnAnswer,
+    ) -> None:
+        """As `begin_ending`, with a new producer id if one is needed: that wait is the caller's."""
         new_id: int | None = None
         while not self.begin_ending(
             transactional_id,
             producer,
             is_commit=is_commit,
             gets_epoch=gets_epoch,
-            answer=partial(_set_result, done),
+            answer=answer,
             new_producer_id=new_id,
         ):
             try:
                 new_id = await self._producer_ids.next_id()
             except ApiError as failure:
-                return Answer(failure.code)
-        return await done
+                answer(Answer(failure.code))
+                return
 
     # Requests of administrators
 
@@ -419,11 +436,6 @@ class TransactionCoordinator:
         if isinstance(partition, ErrorCode):
             return partition
         return partition.transactions.get(transactional_id)
-
-    async def _written(self, transaction: TransactionalId, transition: Transition) -> ErrorCode:
-        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        self._write(transaction, transition, partial(_set_result, done))
-        return await done
 
     def _write(
         self,

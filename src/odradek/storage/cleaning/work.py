@@ -88,7 +88,7 @@ class PassPlan:
     aborted: Sequence[AbortedTransaction]
     last_records: dict[int, LastRecord]  # By producer id.
     now_ms: int
-    secret: bytes  # For the table of keys.
+    secret: bytes = field(repr=False)  # For the table of keys.
 
 
 @dataclass(slots=True)

@@ -575,11 +575,8 @@ class LogManager:
                 raise log.fail("flush", error) from error
 
     def remove_expired_producers(self) -> None:
-        """Drops producers that have been idle for too long."""
-        now_ms = self._services.clock.now_ms()
-        for log in self.all_logs():
-            if not log.is_truncating:
-                log.producer_state.remove_expired(now_ms)
+        """Begins to drop producers that have been idle for too long."""
+        self._spread(lambda log: log.producer_state.remove_expired(self._services.clock.now_ms()))
 
     def checkpoint_recovery_points(self) -> None:
         """Begins to write the recovery points of every directory."""

@@ -48,6 +48,7 @@ _ENTRY = Struct(">hqqqq")
 _SIZE = _ENTRY.size
 _PROOF = Struct(">iI")
 _last_offset = attrgetter("last_offset")
+_BLOCK = 256  # Entries.
 
 
 class AbortedTransaction(NamedTuple):
@@ -59,6 +60,23 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int  # As it was when the marker had been written.
 
 
+class _Block(NamedTuple):
+    """What is known of `_BLOCK` entries that follow each other.
+
+    While one transaction is open for long, later ones may be aborted by the hundred thousand. A
+    read of what stands before them passes them by the block.
+    """
+
+    lowest_first_offset: int
+    highest_last_stable_offset: int
+
+    def concerns(self, upper_bound: int) -> bool:
+        """Whether an entry may be below this end of a read, or be the last to look at."""
+        return (
+            self.lowest_first_offset < upper_bound or self.highest_last_stable_offset >= upper_bound
+        )
+
+
 def encode_aborted_transaction(transaction: AbortedTransaction) -> bytes:
     """Returns the entry of `transaction`."""
     return _ENTRY.pack(_VERSION, *transaction)
@@ -67,7 +85,17 @@ def encode_aborted_transaction(transaction: AbortedTransaction) -> bytes:
 class TransactionIndex:
     """The `.txnindex` file, which need not exist."""
 
-    __slots__ = ("_disk", "_entries", "_lock", "_name_unsynced", "base_offset", "path", "sealed")
+    __slots__ = (
+        "_blocks",
+        "_disk",
+        "_entries",
+        "_lock",
+        "_name_unsynced",
+        "_summed",
+        "base_offset",
+        "path",
+        "sealed",
+    )
 
     def __init__(self, path: str, base_offset: int, *, disk: Disk) -> None:
         self.path = path
@@ -75,6 +103,8 @@ class TransactionIndex:
         self._disk = disk
         self._lock = threading.RLock()
         self._entries: list[AbortedTransaction] | None = None  # None until read.
+        self._blocks: list[_Block] = []  # Of the list in `_summed`, as far as they are known.
+        self._summed: list[AbortedTransaction] | None = None
         self._name_unsynced = False  # The file is ours and its directory was not synced since.
         # Length and CRC-32C of the file when it was last sealed; (-1, 0): not known.
         self.sealed = (-1, 0)
@@ -121,6 +151,15 @@ class TransactionIndex:
         """
         return bool(self._loaded())
 
+    def has_entries_from(self, offset: int) -> bool:
+        """Whether an aborted transaction ends at an offset or behind it.
+
+        Raises:
+            CorruptIndexError: The file cannot be read.
+        """
+        entries = self._loaded()
+        return bool(entries) and entries[-1].last_offset >= offset
+
     def all_entries(self) -> Sequence[AbortedTransaction]:
         """Returns all entries in order.
 
@@ -141,14 +180,35 @@ class TransactionIndex:
             CorruptIndexError: The file cannot be read.
         """
         entries = self._loaded()
-        found = []
-        for slot in range(bisect_left(entries, fetch_offset, key=_last_offset), len(entries)):
-            transaction = entries[slot]
-            if transaction.first_offset < upper_bound:
-                found.append(transaction)
-            if transaction.last_stable_offset >= upper_bound:
-                return found, True
+        at, end = bisect_left(entries, fetch_offset, key=_last_offset), len(entries)
+        blocks = self._summed_up(entries) if end - at > _BLOCK else ()
+        found: list[AbortedTransaction] = []
+        while at < end:
+            block = at // _BLOCK
+            stop = min(end, (block + 1) * _BLOCK)
+            if block >= len(blocks) or blocks[block].concerns(upper_bound):
+                for transaction in entries[at:stop]:
+                    if transaction.first_offset < upper_bound:
+                        found.append(transaction)
+                    if transaction.last_stable_offset >= upper_bound:
+                        return found, True
+            at = stop
         return found, False
+
+    def _summed_up(self, entries: list[AbortedTransaction]) -> Sequence["_Block"]:
+        """The blocks of entries that are full."""
+        with self._lock:
+            if entries is not self._entries:
+                return ()  # Replaced meanwhile.
+            if self._blocks and self._summed is not entries:
+                self._blocks = []
+            self._summed = entries
+            blocks = self._blocks
+            for start in range(len(blocks) * _BLOCK, len(entries) - _BLOCK + 1, _BLOCK):
+                block = entries[start : start + _BLOCK]
+                first = min(one.first_offset for one in block)
+                blocks.append(_Block(first, max(one.last_stable_offset for one in block)))
+            return blocks
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries whose last offset is `offset` or above.

@@ -6,6 +6,7 @@ before its start an error.
 """
 
 from enum import Enum
+from typing import Final
 
 from odradek.storage.indexes.transaction_index import AbortedTransaction
 from odradek.storage.log.offsets import LogOffsetMetadata
@@ -15,6 +16,10 @@ from odradek.storage.segments.segment import FetchDataInfo, LogSegment
 from odradek.storage.segments.segments import LogSegments
 
 __all__ = ["FetchIsolation", "LogReader"]
+
+# The most bytes of a read that lists aborted transactions, unless its first batch is larger: even
+# if they consist of the smallest transactions, to find and list those takes a few milliseconds.
+_MAX_WITH_ABORTED: Final = 1 << 20
 
 
 class FetchIsolation(Enum):
@@ -60,6 +65,9 @@ class LogReader:
             is_limit = start_offset == limit.message_offset
             place = limit if is_limit else watermarks.resolve(start_offset)
             return _nothing(place, is_committed_only)
+        has_aborted = is_committed_only and self._has_aborted(start_offset)
+        if has_aborted:
+            max_length = min(max_length, _MAX_WITH_ABORTED)
         segment = self._segments.floor(start_offset) or self._segments.first
         while segment is not None:
             if limit.segment_base_offset == segment.base_offset:
@@ -81,18 +89,22 @@ class LogReader:
                 if records.length == 0 and place.relative_position >= max_position:
                     break  # The next batch lies at or beyond the limit.
                 if is_committed_only:
-                    found.aborted_transactions = self._aborted_in(start_offset, segment, records)
+                    found.aborted_transactions = (
+                        self._aborted_in(start_offset, segment, records) if has_aborted else []
+                    )
                 return found
             segment = self._segments.higher(segment.base_offset)
         return _nothing(end if segment is None else limit, is_committed_only)
+
+    def _has_aborted(self, start_offset: int) -> bool:
+        """Whether aborted transactions end behind an offset; nearly always there are none."""
+        behind = self._segments.from_offset(start_offset)
+        return any(one.transaction_index.has_entries_from(start_offset) for one in behind)
 
     def _aborted_in(
         self, start_offset: int, segment: LogSegment, records: FileSlice
     ) -> list[AbortedTransaction]:
         """Aborted transactions that overlap the fetched range."""
-        behind = self._segments.from_offset(start_offset)
-        if not any(one.transaction_index.has_entries for one in behind):
-            return []  # Nearly always: then the end of the range need not be looked up.
         upper = segment.offset_behind(records.position + records.length)
         if upper is None:
             following = self._segments.higher(segment.base_offset)

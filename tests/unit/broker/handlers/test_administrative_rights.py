@@ -1,5 +1,6 @@
 """Every handler asks who may do what; a denial costs what was denied, and is counted."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -294,6 +295,7 @@ def answered(
 ) -> tuple[Request, Response]:
     request = broker.request(key, message, version)
     response = broker.call(HANDLERS[key], request)
+    asyncio.run(broker.tasks.run_all())
     return request, broker.sent.pop() if response is None else response
 
 

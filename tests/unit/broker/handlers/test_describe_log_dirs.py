@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,37 @@ def producers(broker: BrokerFixture, topic: str, partition: int) -> PartitionRes
     return answer.topics[0].partitions[0]
 
 
+class CountedProducer:
+    """A producer of a log; counts how often one is told of."""
+
+    told = 0
+    producer_epoch = coordinator_epoch = last_timestamp = 0
+    current_transaction_first_offset = None
+    batches = ()
+
+    @property
+    def producer_id(self) -> int:
+        CountedProducer.told += 1
+        return CountedProducer.told
+
+
+def test_many_producers_are_told_of_in_steps(broker: BrokerFixture) -> None:
+    """02 section 12: a client may have any number of producers write to one partition."""
+    log = broker.log_manager.get_log(TopicPartition("t", 0))
+    assert log is not None
+    many: dict[int, Any] = {number: CountedProducer() for number in range(1_000)}
+    log.producer_state.producers.update(many)
+    topics = [TopicRequest(name="t", partition_indexes=[0])]
+    request = broker.request(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest(topics=topics), 0)
+    steps = handle_describe_producers.__wrapped__(request, broker.context)  # type: ignore[attr-defined]  # of in_slices
+    before, most = 0, 0
+    for _ in steps:
+        most = max(most, CountedProducer.told - before)
+        before = CountedProducer.told
+    assert before == 1_000
+    assert most <= 50
+
+
 def test_producers_a_log_remembers(broker: BrokerFixture) -> None:
     log = broker.log_manager.get_log(TopicPartition("t", 0))
     assert log is not None
@@ -126,10 +158,10 @@ def test_producers_a_log_remembers(broker: BrokerFixture) -> None:
         )
     result = producers(broker, "t", 0)
     assert (result.partition_index, result.error_code) == (0, 0)
-    assert [
+    assert {
         (p.producer_id, p.producer_epoch, p.last_sequence, p.current_txn_start_offset)
         for p in result.active_producers
-    ] == [(4, 1, 1, 2), (9, 1, 1, -1)]
+    } == {(4, 1, 1, 2), (9, 1, 1, -1)}
     assert {(p.coordinator_epoch, p.last_timestamp) for p in result.active_producers} == {
         (-1, T0 + 1)
     }

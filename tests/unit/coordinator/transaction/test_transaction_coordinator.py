@@ -5,6 +5,7 @@ import gc
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -20,7 +21,7 @@ from odradek.coordinator.transaction.state import TransactionState
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.builder import build_batch
-from tests.support.transaction_world import TransactionWorld, settle
+from tests.support.transaction_world import TransactionWorld, answered, settle
 
 S = TransactionState
 NONE = ErrorCode.NONE
@@ -42,7 +43,7 @@ def run(scenario: Callable[[TransactionWorld], Awaitable[None]], **options: int)
 async def init(
     world: TransactionWorld, given: ProducerIdentity | None = None, timeout_ms: int = 60_000
 ) -> Answer:
-    outcome = await world.coordinator.init_producer_id("tx", timeout_ms, given)
+    outcome = await answered(partial(world.coordinator.init_producer_id, "tx", timeout_ms, given))
     await settle()
     return outcome
 
@@ -479,14 +480,22 @@ def test_ids_that_no_record_can_have_are_refused(
 ) -> None:
     async def scenario(world: TransactionWorld) -> None:
         coordinator = world.coordinator
-        outcome = await coordinator.init_producer_id(transactional_id, 1_000, None)
+        outcome = await answered(
+            partial(coordinator.init_producer_id, transactional_id, 1_000, None)
+        )
         assert outcome.error is expected
         answers: list[ErrorCode] = []
         coordinator.begin_adding(transactional_id, outcome.identity, PARTITIONS, answers.append)
         assert answers == [expected]
         assert coordinator.verify(transactional_id, outcome.identity, [T0]) == {T0: expected}
-        ended = await coordinator.end(
-            transactional_id, outcome.identity, is_commit=True, gets_epoch=False
+        ended = await answered(
+            lambda answer: coordinator.end(
+                transactional_id,
+                outcome.identity,
+                is_commit=True,
+                gets_epoch=False,
+                answer=answer,
+            )
         )
         assert ended.error is expected
 
@@ -605,7 +614,11 @@ def test_the_end_of_an_exhausted_epoch_gives_a_new_id() -> None:
         assert add(world, producer) == [NONE]
         world.version = 0  # Lowered meanwhile: the next id is stored all the same.
         ended = asyncio.ensure_future(
-            world.coordinator.end("tx", producer, is_commit=True, gets_epoch=True)
+            answered(
+                lambda answer: world.coordinator.end(
+                    "tx", producer, is_commit=True, gets_epoch=True, answer=answer
+                )
+            )
         )
         world.is_connected = False
         outcome = await ended
@@ -615,6 +628,34 @@ def test_the_end_of_an_exhausted_epoch_gives_a_new_id() -> None:
         await settle()
         assert add(world, outcome.identity) == [NONE]
         assert world.partition(T0).epochs[4000] == 32_767
+
+    run(scenario)
+
+
+def test_only_the_wait_for_a_new_id_is_the_callers() -> None:
+    """A caller holds a slot for handlers that wait; replicas may be waited for a minute.
+
+    Meanwhile the controller's requests need slots: with them the replica leaves the ISR.
+    """
+
+    async def scenario(world: TransactionWorld) -> None:
+        world.topic.is_replicated = True
+        answers: list[Answer] = []
+        await world.coordinator.init_producer_id("tx", 60_000, None, answers.append)
+        assert answers == []
+        world.topic.replicate()
+        [first] = answers
+        assert first == Answer(NONE, ProducerIdentity(4000, 0))
+        ended: list[Answer] = []
+        assert add(world, first.identity) == []
+        world.topic.replicate()
+        await world.coordinator.end(
+            "tx", first.identity, is_commit=True, gets_epoch=True, answer=ended.append
+        )
+        assert ended == []
+        world.topic.replicate()
+        await settle()
+        assert [answer.error for answer in ended] == [NONE]
 
     run(scenario)
 

@@ -1052,6 +1052,24 @@ def test_periodic_work_lets_others_have_their_turn(
     assert not broker.failed
 
 
+def test_producers_of_thousands_of_logs_are_forgotten_in_turns(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """02 section 12, as above."""
+    monkeypatch.setattr(log_manager, "_LOGS_PER_TURN", 2)
+    manager = broker.start()
+    logs = [manager.get_or_create_log(TopicPartition("t", number)) for number in range(3)]
+    for log in logs:
+        append(log, 1, producer_id=7, producer_epoch=0, base_sequence=0)
+    broker.clock.advance(86_400_000)
+    tasks = HeldTasks()
+    manager._services = replace(manager._services, tasks=tasks)
+    manager.remove_expired_producers()
+    assert [len(log.producer_state.producers) for log in logs] == [0, 0, 1]
+    tasks.run_postponed()
+    assert [len(log.producer_state.producers) for log in logs] == [0, 0, 0]
+
+
 def test_retention_waits_for_a_swap_of_segments(broker: Broker) -> None:
     """To end it here would sync the directory three times on the event loop."""
     manager = broker.start(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,35 @@ def test_collect_aborted(
     complete: bool,
 ) -> None:
     assert index.collect_aborted(fetch_offset, upper_bound) == (expected, complete)
+
+
+class CountedEntries(list[AbortedTransaction]):
+    """Counts the entries that are looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        self.looked_at += len(found) if isinstance(place, slice) else 1
+        return found
+
+
+def test_what_was_aborted_behind_an_open_transaction_is_passed_by_the_block(path: Path) -> None:
+    """02 section 12: a read of a few records does not look at all that came behind them."""
+    index = TransactionIndex(str(path), 0, disk=Disk())
+    # The transaction of producer 9, from offset 1 on, is open all the time.
+    entries = CountedEntries(AbortedTransaction(1, at, at + 1, 1) for at in range(10, 20_010, 2))
+    index._entries = entries
+    index.collect_aborted(0, 5)
+    entries.looked_at = 0
+    assert index.collect_aborted(0, 5) == ([], False)
+    assert entries.looked_at < 500
+    last = AbortedTransaction(9, 1, 30_000, 30_001)
+    index.append(last)
+    assert index.collect_aborted(0, 5) == ([last], True)
+    assert index.collect_aborted(0, 13) == ([entries[0], entries[1], last], True)
+    index.truncate_to(30_000)
+    assert index.collect_aborted(0, 13) == ([entries[0], entries[1]], False)
 
 
 @pytest.mark.parametrize(

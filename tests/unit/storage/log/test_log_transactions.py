@@ -433,3 +433,25 @@ def test_commit_needs_no_index(tmp_path: Path) -> None:
         commit(log, A)
 
         assert log.log_end_offset == 3
+
+
+def test_a_read_that_lists_aborted_transactions_is_short(log: Log) -> None:
+    """02 section 12: of the largest read of small transactions hundreds of thousands are listed."""
+    most = 1 << 20
+    for sequence in range(30):
+        append_leader(log, transactional(sequence, 1, producer_id=A, size=50_000))
+        abort(log, A)
+    replicate(log)
+    result = log.read(0, 50 << 20, FetchIsolation.TXN_COMMITTED)
+    assert result.records is not None
+    assert most - 51_000 < result.records.length <= most
+    assert result.aborted_transactions is not None
+    assert len(result.aborted_transactions) < 25
+    # Behind the last one no bound is needed.
+    for _ in range(2):
+        append_leader(log, batch(1, size=900_000))
+    replicate(log)
+    rest = log.read(60, 50 << 20, FetchIsolation.TXN_COMMITTED)
+    assert rest.records is not None
+    assert rest.records.length == 1_800_000
+    assert rest.aborted_transactions == []

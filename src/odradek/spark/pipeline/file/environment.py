@@ -20,9 +20,9 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<de
 class Environment:
     """Replaces names, and keeps their values as secrets."""
 
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] = field(repr=False)
     problems: Problems
-    secrets: set[str] = field(default_factory=set)
+    secrets: set[str] = field(default_factory=set, repr=False)
 
     def replace(self, node: Node) -> Node:
         """The tree with every name replaced."""

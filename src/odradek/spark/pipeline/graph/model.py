@@ -335,7 +335,7 @@ class JdbcTarget:
     table: str
     key: tuple[str, ...]
     user: str | None
-    password: str | None
+    password: str | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +374,7 @@ class Registry:
 
     url: str
     user: str | None
-    password: str | None
+    password: str | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,4 +438,4 @@ class Pipeline:
     sinks: Mapping[str, Sink]
     dead_letters: DeadLetters | None
     tests: tuple[Fixture, ...]
-    secrets: frozenset[str] = frozenset()
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
