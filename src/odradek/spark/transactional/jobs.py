@@ -1,0 +1,157 @@
+"""The two jobs of a batch: one that packs its rows, and one that sends them.
+
+*Compute* may be repeated as Spark likes. It packs the rows, brings those of a topic-partition to
+one of W writers, sorts them into the order of the source, and keeps the result in blocks of the
+executors without a way back (`localCheckpoint`): a block that is lost fails the send job, instead
+of being computed again with other rows.
+
+*Send* reads only these blocks. A job that reads no shuffle is never partly submitted again by
+Spark, which would give the tasks the attempt number 0 once more.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # It ships no types.
+
+from odradek.client.producer.ticket import TransactionTicket
+from odradek.spark.datasource.writer_columns import SinkColumns
+from odradek.spark.transactional.attempts import SentRows, count_sent
+from odradek.spark.transactional.packing import PACKED, Packing
+from odradek.spark.transactional.sending import SENT, Sending
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["PackedBatch", "is_cancelled", "is_lost", "pack"]
+
+logger = logging.getLogger(__name__)
+
+# Spark's words for a block of `localCheckpoint` that is gone.
+_LOST: Final = ("CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND", "Checkpoint block ")
+_CANCELLED: Final = ("SPARK_JOB_CANCELLED", "JOB_CANCELLED", "SparkContext was shut down")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBatch:
+    """The rows of a batch, in blocks of the executors until `free`."""
+
+    frame: "DataFrame"
+    settings: tuple[tuple[str, str], ...]
+    writer_count: int
+    # Of the exchange between the tasks that pack and those that sort.
+    shuffle_ids: tuple[int, ...]
+
+    def send(self, ticket: TransactionTicket) -> int:
+        """Sends all rows under a ticket, which serves no other job; returns their number.
+
+        Raises:
+            MixedAttemptsError: The rows are not those that were packed: pack again.
+            Exception: A task failed.
+        """
+        sending = Sending(settings=self.settings, ticket=ticket, writer_count=self.writer_count)
+        told = self.frame.mapInArrow(sending, SENT).collect()
+        return count_sent(SentRows(row.task, row.attempt, row.rows, row.total) for row in told)
+
+    def free(self) -> None:
+        """Removes the blocks and the shuffle files now, not when Java collects garbage."""
+        try:
+            plan: Any = self.frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - only Java can
+            cleaner = _cleaner(self.frame)
+            if cleaner is not None:
+                cleaner.doCleanupRDD(plan.rdd().id(), False)
+                _remove_shuffles(self.frame, self.shuffle_ids)
+        except Py4JError as error:
+            logger.warning("the blocks of a batch are left to Java's garbage collection: %s", error)
+
+
+def pack(
+    frame: "DataFrame",
+    topic: str | None,
+    columns: SinkColumns,
+    settings: tuple[tuple[str, str], ...],
+    partition_counts: Mapping[str, int],
+) -> PackedBatch:
+    """Runs the compute job."""
+    writer_count = _writer_count(frame, topic, partition_counts)
+    packing = Packing(
+        topic=topic,
+        columns=(
+            "key" if columns.has_key else None,
+            "headers" if columns.has_headers else None,
+            "partition" if columns.has_partition else None,
+            "topic" if columns.has_topic else None,
+        ),
+        settings=settings,
+        partition_counts=partition_counts,
+        writer_count=writer_count,
+    )
+    chosen = [name for name in ("value", *packing.columns) if name is not None]
+    packed = (
+        frame.select(*chosen)
+        .mapInArrow(packing, PACKED)
+        .repartitionById(writer_count, "writer")
+        .sortWithinPartitions("topic", "partition", "task", "place")
+    )
+    shuffle_ids = _shuffle_ids(packed)
+    try:
+        kept = packed.localCheckpoint()
+    except BaseException:
+        _remove_shuffles(packed, shuffle_ids)
+        raise
+    return PackedBatch(kept, settings, writer_count, shuffle_ids)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether a send job failed because rows are gone from the executors."""
+    return any(word in str(error) for word in _LOST)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether a job failed because the query is being stopped."""
+    return any(word in str(error) for word in _CANCELLED)
+
+
+def _writer_count(
+    frame: "DataFrame", topic: str | None, partition_counts: Mapping[str, int]
+) -> int:
+    most: int = frame.sparkSession.sparkContext.defaultParallelism
+    if len(partition_counts) == 1 and topic in partition_counts:
+        return max(1, min(most, partition_counts[topic]))
+    return max(1, most)
+
+
+def _shuffle_ids(frame: "DataFrame") -> tuple[int, ...]:
+    """The exchange of this frame; those of its input, which Spark planned, are not looked at."""
+    java: Any = frame._jdf  # noqa: SLF001 - Spark tells it in no other way
+    found: list[int] = []
+    rdd = java.queryExecution().toRdd()
+    for _ in range(_MOST_STEPS):
+        dependencies = rdd.dependencies()
+        if dependencies.size() != 1:
+            break
+        dependency = dependencies.head()
+        if dependency.getClass().getSimpleName() == "ShuffleDependency":
+            found.append(int(dependency.shuffleId()))
+            break
+        rdd = dependency.rdd()
+    return tuple(found)
+
+
+# Between the sorted rows and their exchange lie a handful of steps.
+_MOST_STEPS: Final = 20
+
+
+def _remove_shuffles(frame: "DataFrame", shuffle_ids: tuple[int, ...]) -> None:
+    cleaner = _cleaner(frame)
+    if cleaner is not None:
+        for shuffle_id in shuffle_ids:
+            cleaner.doCleanupShuffle(shuffle_id, False)
+
+
+def _cleaner(frame: "DataFrame") -> Any:
+    """What removes blocks and files without a warning; None if Spark's settings disable it."""
+    found: Any = frame.sparkSession.sparkContext._jsc.sc().cleaner()  # noqa: SLF001 - only Java can
+    return found.get() if found.isDefined() else None
