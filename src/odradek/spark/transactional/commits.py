@@ -18,14 +18,14 @@ from odradek.config import Definition
 from odradek.errors import ApiError, CorruptRecordError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.enums import IsolationLevel
-from odradek.records.batch import iter_headers, is_crc_valid
+from odradek.records.batch import is_crc_valid, iter_headers
 from odradek.records.control import parse_end_transaction_marker
 from odradek.records.record import read_records
 from odradek.spark.datasource.connections import CONNECTIONS, ClusterConnection
 from odradek.spark.transactional.errors import ExactlyOnceError
 from odradek.spark.transactional.marker import COMMITS_TOPIC, Marker
 
-__all__ = ["COMMITS", "KnownMarkers", "prepare_commits_topic", "read_markers"]
+__all__ = ["COMMITS", "KnownMarkers", "last_marker", "prepare_commits_topic", "read_markers"]
 
 # All markers lie in one partition: a query has one record there, compaction removes the others.
 COMMITS: Final = TopicPartition(COMMITS_TOPIC, 0)
@@ -39,6 +39,7 @@ _CONFIGS: Final = {
 }
 _FETCH_BYTES: Final = 2 << 20
 _TIMEOUT_MS: Final = 60_000
+_SHORT_TIMEOUT_MS: Final = 5_000
 
 
 class KnownMarkers(NamedTuple):
@@ -91,7 +92,21 @@ def _policy(admin: Admin) -> str | None:
     return next((one.value for one in found if one.name == "cleanup.policy"), None)
 
 
-def read_markers(settings: Mapping[str, str], key: bytes) -> KnownMarkers:
+def last_marker(settings: Mapping[str, str], key: bytes) -> Marker | None:
+    """The last committed marker with a key, without waiting long; None also without the topic.
+
+    Raises:
+        ExactlyOnceError, ApiError: As `read_markers`.
+    """
+    with Admin(_client_settings(settings)) as admin:
+        if _policy(admin) is None:
+            return None
+    return read_markers(settings, key, timeout_ms=_SHORT_TIMEOUT_MS).committed
+
+
+def read_markers(
+    settings: Mapping[str, str], key: bytes, *, timeout_ms: int = _TIMEOUT_MS
+) -> KnownMarkers:
     """Reads the markers with a key.
 
     Raises:
@@ -104,7 +119,7 @@ def read_markers(settings: Mapping[str, str], key: bytes) -> KnownMarkers:
                 find_offsets(
                     connection.client,
                     {COMMITS: LATEST},
-                    connection.client.deadline(_TIMEOUT_MS),
+                    connection.client.deadline(timeout_ms),
                     isolation_level=level,
                 )
             )[COMMITS].offset
@@ -112,16 +127,19 @@ def read_markers(settings: Mapping[str, str], key: bytes) -> KnownMarkers:
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         }
         reading = _Reading(key)
-        connection.run(_read_all(connection, reading, ends[IsolationLevel.READ_UNCOMMITTED]))
+        end = ends[IsolationLevel.READ_UNCOMMITTED]
+        connection.run(_read_all(connection, reading, end, timeout_ms))
         return reading.end(ends[IsolationLevel.READ_COMMITTED])
 
 
-async def _read_all(connection: ClusterConnection, reading: "_Reading", end: int) -> None:
+async def _read_all(
+    connection: ClusterConnection, reading: "_Reading", end: int, timeout_ms: int
+) -> None:
     client = connection.client
     start = await find_offsets(
         client,
         {COMMITS: EARLIEST},
-        client.deadline(_TIMEOUT_MS),
+        client.deadline(timeout_ms),
         isolation_level=IsolationLevel.READ_UNCOMMITTED,
     )
     fetched = read_range(
@@ -131,7 +149,7 @@ async def _read_all(connection: ClusterConnection, reading: "_Reading", end: int
         offset=start[COMMITS].offset,
         end=end,
         max_bytes=_FETCH_BYTES,
-        timeout_ms=_TIMEOUT_MS,
+        timeout_ms=timeout_ms,
     )
     async for some in fetched:
         reading.take(some)

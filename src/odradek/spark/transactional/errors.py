@@ -3,9 +3,9 @@
 ::
 
     OdradekError
-    └── ExactlyOnceError       a batch was refused, or could not be written: none of it is visible
-        ├── FencedQueryError   another driver has taken the query over, or a transaction was too slow
-        └── UnknownOutcomeError  the cluster never said whether the batch was committed
+    └── ExactlyOnceError         a batch is refused, or cannot be written: none of it is visible
+        ├── FencedQueryError     another driver writes now, or the transaction took too long
+        └── UnknownOutcomeError  the cluster has not said whether the batch was committed
 """
 
 from odradek.errors import OdradekError

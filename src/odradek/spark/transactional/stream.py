@@ -1,5 +1,6 @@
 """The exactly-once sink of a stream, behind `odradek.spark.exactly_once`."""
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["ANY_TOPIC", "StreamSink", "read_sink", "refuse_session", "stream_writer"]
+__all__ = ["ANY_TOPIC", "StreamSink", "read_sink", "refuse_session", "stream_writer", "write_once"]
+
+logger = logging.getLogger(__name__)
 
 # The target of a query whose rows name their topics.
 ANY_TOPIC: Final = "*"
@@ -48,6 +51,32 @@ def stream_writer(
         .option("checkpointLocation", checkpoint)
         .foreachBatch(sink.write)
     )
+
+
+def write_once(frame: "DataFrame", options: Mapping[str, str], *, name: str, digest: str) -> int:
+    """Writes a frame that is no stream, unless one of the same digest was written before.
+
+    Args:
+        digest: Of what the frame is made from.
+
+    Returns:
+        The number of rows; 0 if they were written before.
+
+    Raises:
+        OptionsError: Options or columns cannot be used.
+        ExactlyOnceError: It cannot be written.
+    """
+    refuse_session(frame.sparkSession)
+    parsed, columns = read_sink(frame, options)
+    identity = QueryIdentity(name=name, query_id=digest, target=parsed.topic or ANY_TOPIC)
+    writer = TransactionalWriter(identity, parsed, columns, None)
+    try:
+        rows = writer.write(frame, 0, digest)
+    finally:
+        writer.close()
+    if rows is None:
+        logger.warning("%s: these rows were written before, and are not written again", name)
+    return rows or 0
 
 
 def read_sink(frame: "DataFrame", options: Mapping[str, str]) -> tuple[SinkOptions, SinkColumns]:

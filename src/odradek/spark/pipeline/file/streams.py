@@ -3,10 +3,11 @@
 Only certain problems are errors: where columns are not known, Spark decides.
 """
 
+from odradek.spark.pipeline.file.draft import Draft
 from odradek.spark.pipeline.file.section import Context
 from odradek.spark.pipeline.file.sinks import DraftSink
 from odradek.spark.pipeline.file.transforms import DraftTransform
-from odradek.spark.pipeline.graph.guarantees import obstacles
+from odradek.spark.pipeline.graph.guarantees import is_exactly_once, obstacles
 from odradek.spark.pipeline.graph.model import (
     ConsoleTarget,
     DeltaTarget,

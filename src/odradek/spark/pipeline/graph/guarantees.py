@@ -65,5 +65,7 @@ def obstacles(spark: SparkSettings) -> tuple[str, ...]:
     if spark.conf.get(_SPECULATION, "false").lower() == "true":
         found.append(f"{_SPECULATION} runs a task twice at a time, and both write")
     if spark.master.startswith("sc://"):
-        found.append("Spark Connect has no way to keep the rows of a batch until they are committed")
+        found.append(
+            "Spark Connect has no way to keep the rows of a batch until they are committed"
+        )
     return tuple(found)
