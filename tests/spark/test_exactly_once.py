@@ -223,8 +223,8 @@ def test_what_cannot_be_once_is_refused_before_it_starts(
     kafka = {"kafka.bootstrap.servers": "localhost:9092"}
     with pytest.raises(ExactlyOnceError, match="expects a stream"):
         exactly_once(spark.range(1), topic="t", checkpoint=place, options=kafka)
-    with pytest.raises(OptionsError, match=r"kafka.transactional.id: not supported"):
-        options = {**kafka, "kafka.transactional.id": "x"}
+    options = {**kafka, "kafka.transactional.id": "x"}
+    with pytest.raises(OptionsError, match=r"kafka\.transactional\.id: not supported"):
         exactly_once(stream, topic="t", checkpoint=place, options=options)
     with pytest.raises(OptionsError, match="column timestam: unknown"):
         exactly_once(
