@@ -125,7 +125,7 @@ bench-commit: $(COMPILED_READY) ## measure what a request costs beside a broker 
 
 bench-spark: $(COMPILED_READY) ## measure the pipeline beside Spark's own Kafka connector, taken in turn in one Spark
 	@scripts/spark-connector
-	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks --only spark-read-100B --only spark-read-1KB --only spark-stream --only spark-write --only pipeline-check
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks --only spark-read-100B --only spark-read-1KB --only spark-stream --only spark-write --only spark-exactly-once --only pipeline-check
 
 docs: $(READY) ## write the reference pages and the tree of ARCHITECTURE.md; check the documents: paths, links and commands they name
 	@$(BIN)/python scripts/generate_reference.py

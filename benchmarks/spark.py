@@ -8,7 +8,7 @@ Results go to Spark's `noop` sink, which reads every column of every row.
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING
@@ -57,14 +57,14 @@ def spark_session() -> Iterator["SparkSession"]:
 
 
 def rates_in_turn(
-    work: Callable[[str], float], *, rounds: int = _ROUNDS
+    work: Callable[[str], float], *, rounds: int = _ROUNDS, names: Sequence[str] = (OURS, THEIRS)
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
     """Medians of the warm rounds, and all samples, by the name of the source that takes its turn.
 
     Args:
         work: Does the work with a source and returns how many records per second it did.
     """
-    samples: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    samples: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
         for name in samples:
             samples[name].append(work(name))

@@ -1,5 +1,6 @@
 """The exactly-once topic sink, on a real Spark and real brokers: once, whatever fails."""
 
+import contextlib
 import os
 import signal
 import time
@@ -359,6 +360,43 @@ def test_the_second_of_two_drivers_fences_the_first(
         second.write(rows(spark, 100, 200), 1, "b")
     assert first.write(rows(spark, 100, 200), 1, "b") == 100
     assert numbers(committed(broker.bootstrap, name)) == list(range(200))
+
+
+class _Death(BaseException):
+    """What ends a driver here; nothing of it is cleaned up."""
+
+
+def test_a_driver_that_dies_after_any_step(
+    spark: SparkSession,
+    broker: OdradekBroker,
+    topic: Callable[..., str],
+    writer_of: Callable[..., TransactionalWriter],
+) -> None:
+    """12:SP-23, 12:SP-24: the next one writes the batch, or finds it committed."""
+    name = topic(partitions=2)
+    steps = ("_start", "_judge", "_pack", "_send", "_mark", "_commit")
+    for batch, step in enumerate(steps):
+        some = rows(spark, 10 * batch, 10 * (batch + 1))
+        with _dying_after(writer_of(name), step) as dying, pytest.raises(_Death):
+            dying.write(some, batch, f"plan of {batch}")
+        written = writer_of(name).write(some, batch, f"plan of {batch}")
+        assert written == (None if step == "_commit" else 10), step
+    assert numbers(committed(broker.bootstrap, name)) == list(range(10 * len(steps)))
+
+
+@contextlib.contextmanager
+def _dying_after(writer: TransactionalWriter, step: str) -> Iterator[TransactionalWriter]:
+    inner = getattr(writer, step)
+
+    def die(*given: Any) -> None:
+        inner(*given)
+        raise _Death
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, step, die)
+        # It has no time to end its transaction.
+        patch.setattr(writer, "_close_producer", lambda: None)
+        yield writer
 
 
 @pytest.mark.parametrize("is_adaptive", ["true", "false"])
