@@ -25,12 +25,10 @@ from odradek.spark.transactional.sending import SENT, Sending
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["PackedBatch", "is_cancelled", "is_lost", "pack"]
+__all__ = ["PackedBatch", "is_cancelled", "pack"]
 
 logger = logging.getLogger(__name__)
 
-# Spark's words for a block of `localCheckpoint` that is gone.
-_LOST: Final = ("CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND", "Checkpoint block ")
 _CANCELLED: Final = ("SPARK_JOB_CANCELLED", "JOB_CANCELLED", "SparkContext was shut down")
 
 
@@ -54,6 +52,14 @@ class PackedBatch:
         sending = Sending(settings=self.settings, ticket=ticket, writer_count=self.writer_count)
         told = self.frame.mapInArrow(sending, SENT).collect()
         return count_sent(SentRows(row.task, row.attempt, row.rows, row.total) for row in told)
+
+    def is_whole(self) -> bool:
+        """Whether all blocks are there still, as far as the driver knows."""
+        java: Any = self.frame._jdf  # noqa: SLF001 - only Java can tell
+        rdd = java.queryExecution().analyzed().rdd()
+        kept = self.frame.sparkSession.sparkContext._jsc.sc().getRDDStorageInfo()  # noqa: SLF001
+        counts = [one.numCachedPartitions() for one in kept if one.id() == rdd.id()]
+        return counts == [rdd.getNumPartitions()]
 
     def free(self) -> None:
         """Removes the blocks and the shuffle files now, not when Java collects garbage."""
@@ -102,11 +108,6 @@ def pack(
         _remove_shuffles(packed, shuffle_ids)
         raise
     return PackedBatch(kept, settings, writer_count, shuffle_ids)
-
-
-def is_lost(error: BaseException) -> bool:
-    """Whether a send job failed because rows are gone from the executors."""
-    return any(word in str(error) for word in _LOST)
 
 
 def is_cancelled(error: BaseException) -> bool:

@@ -38,7 +38,7 @@ from odradek.spark.transactional.errors import (
     FencedQueryError,
     UnknownOutcomeError,
 )
-from odradek.spark.transactional.jobs import PackedBatch, is_cancelled, is_lost, pack
+from odradek.spark.transactional.jobs import PackedBatch, is_cancelled, pack
 from odradek.spark.transactional.marker import (
     COMMITS_TOPIC,
     Marker,
@@ -148,7 +148,7 @@ class TransactionalWriter:
                             f"which were aborted; nothing of it is visible. The last one: {error}"
                         ) from error
                     logger.warning("batch %d is sent again: %s", batch, error)
-                    if is_lost(error) or isinstance(error, MixedAttemptsError):
+                    if isinstance(error, MixedAttemptsError) or not packed.is_whole():
                         packed.free()
                         packed = self._pack(frame)
         finally:
