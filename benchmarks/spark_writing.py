@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _PARTITIONS = 4
 _TASKS = 2
 _ONCE: Final = "exactly-once"
+_ROUNDS: Final = 6
 _SMALL_BATCH_ROWS: Final = 1_000
 _SMALL_BATCHES: Final = 25
 _WARM_UP_BATCHES: Final = 5
@@ -99,8 +100,8 @@ def exactly_once(run: Run) -> Iterator[Row]:
                 rows.write.format(name).mode("append").options(**given).save()
             return count / (time.perf_counter() - began)
 
-        rounds = {"rounds": 1} if run.is_quick else {}
-        medians, samples = rates_in_turn(work, names=(_ONCE, OURS, THEIRS), **rounds)
+        rounds = 1 if run.is_quick else _ROUNDS
+        medians, samples = rates_in_turn(work, names=(_ONCE, OURS, THEIRS), rounds=rounds)
         writer.close()
         rows.unpersist()
         small = _small_batches(run, server.bootstrap, spark)

@@ -114,17 +114,21 @@ def _broker(plan: Plan) -> Iterator[Broker]:
         assert install is not None, f"{plan.broker} is not fetched: make kafka"
         node = stack.enter_context(running_broker(install, folder, settings))
         processes: list[subprocess.Popen[bytes]] = []
-        stack.callback(lambda: [_end(one) for one in processes])
+        stack.callback(_end_all, processes)
 
         def restart_kafka() -> None:
-            for one in processes:
-                _end(one)
+            _end_all(processes)
             node.kill()
             command = install.command("kafka.Kafka", str(folder / "server.properties"))
             with (folder / f"broker-{len(processes)}.log").open("wb") as log:
                 processes.append(subprocess.Popen(command, stdout=log, stderr=log))
 
         yield Broker(node.bootstrap, restart_kafka)
+
+
+def _end_all(processes: list[subprocess.Popen[bytes]]) -> None:
+    for one in processes:
+        _end(one)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -17,8 +17,8 @@ from odradek import Producer
 from odradek.client.producer.ticket import TransactionTicket
 from odradek.spark import exactly_once
 from odradek.spark.session import build_session
-from odradek.spark.transactional import jobs, writer
-from odradek.spark.transactional.commits import read_markers
+from odradek.spark.transactional import jobs
+from odradek.spark.transactional.commits import prepare_commits_topic, read_markers
 from odradek.spark.transactional.jobs import PackedBatch
 from odradek.spark.transactional.marker import COMMITS_TOPIC, Marker
 from odradek.spark.transactional.writer import TransactionalWriter
@@ -68,7 +68,7 @@ class _Life:
             self.reach(after)
             return result
 
-        setattr(TransactionalWriter, name, wrapped)
+        _replace(TransactionalWriter, name, wrapped)
 
     def instrument(self) -> None:
         spec, life = self.spec, self
@@ -82,7 +82,7 @@ class _Life:
                 may_repeat=spec["mistake"] == "attempt-1-may-send",
             )
 
-        jobs.Sending = sending  # type: ignore[assignment, misc]
+        _replace(jobs, "Sending", sending)
         send = PackedBatch.send
 
         def noted_send(packed: PackedBatch, ticket: TransactionTicket) -> int:
@@ -93,7 +93,7 @@ class _Life:
             )  # fmt: skip
             return send(packed, ticket)
 
-        PackedBatch.send = noted_send  # type: ignore[method-assign]
+        _replace(PackedBatch, "send", noted_send)
         self._plant()
         write, commit, mark = (
             TransactionalWriter.write, TransactionalWriter._commit, TransactionalWriter._mark,
@@ -119,9 +119,9 @@ class _Life:
             sink._producer.flush()
             life.reach("marked")
 
-        TransactionalWriter.write = noted_write  # type: ignore[method-assign]
-        TransactionalWriter._commit = noted_commit  # type: ignore[method-assign]
-        TransactionalWriter._mark = noted_mark  # type: ignore[method-assign]
+        _replace(TransactionalWriter, "write", noted_write)
+        _replace(TransactionalWriter, "_commit", noted_commit)
+        _replace(TransactionalWriter, "_mark", noted_mark)
         self.wrap("_start", "started")
         self.wrap("_judge", "judged")
         self.wrap("_pack", "packed")
@@ -133,7 +133,7 @@ class _Life:
             life.reach("sent")
             return rows
 
-        TransactionalWriter._send = stepped_send  # type: ignore[method-assign]
+        _replace(TransactionalWriter, "_send", stepped_send)
 
     # Mistakes that the checker has to find
 
@@ -147,12 +147,12 @@ class _Life:
                         key = sink.identity.key
                         other.send(COMMITS_TOPIC, key=key, value=marker.encode(), partition=0)
 
-                TransactionalWriter._mark = mark  # type: ignore[method-assign]
+                _replace(TransactionalWriter, "_mark", mark)
             case "marker-before-init-producer-id":
                 start = TransactionalWriter._start
 
                 def read_first(sink: TransactionalWriter) -> None:
-                    writer.prepare_commits_topic(sink._settings)
+                    prepare_commits_topic(sink._settings)
                     found = read_markers(sink._settings, sink.identity.key)
                     life.reach("read")
                     start(sink)
@@ -161,8 +161,8 @@ class _Life:
                 def known(_: TransactionalWriter) -> Marker | None:
                     return life.found
 
-                TransactionalWriter._start = read_first  # type: ignore[method-assign]
-                TransactionalWriter._read_marker = known  # type: ignore[method-assign]
+                _replace(TransactionalWriter, "_start", read_first)
+                _replace(TransactionalWriter, "_read_marker", known)
             case "epoch-used-twice":
                 tickets: list[TransactionTicket] = []
                 begin = Producer.begin_transaction
@@ -182,9 +182,9 @@ class _Life:
                     tickets.clear()
                     return rows
 
-                TransactionalWriter._abort = keep  # type: ignore[method-assign]
-                TransactionalWriter._send = same  # type: ignore[method-assign]
-                Producer.begin_transaction = begin_once  # type: ignore[assignment, method-assign]
+                _replace(TransactionalWriter, "_abort", keep)
+                _replace(TransactionalWriter, "_send", same)
+                _replace(Producer, "begin_transaction", begin_once)
             case "commit-before-all-tasks":
 
                 def early(sink: TransactionalWriter, packed: PackedBatch) -> int:
@@ -195,14 +195,19 @@ class _Life:
                     later.join(0.05)
                     return 0
 
-                TransactionalWriter._send = early  # type: ignore[method-assign]
+                _replace(TransactionalWriter, "_send", early)
+
+
+def _replace(owner: Any, name: str, value: object) -> None:
+    """Replaces a part of the sink in this process."""
+    setattr(owner, name, value)
 
 
 def main() -> None:
     """Lives."""
     spec = json.loads(sys.argv[1])
     # Workers of a cluster do not have the tests.
-    cloudpickle.register_pickle_by_value(recorded)
+    cloudpickle.register_pickle_by_value(recorded)  # type: ignore[no-untyped-call]  # of Spark
     _Life(spec).instrument()
     session = build_session(
         master=spec["master"],

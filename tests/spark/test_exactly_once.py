@@ -95,7 +95,7 @@ def writer_of(
 
 
 def kept_blocks(spark: SparkSession) -> int:
-    return int(spark.sparkContext._jsc.getPersistentRDDs().size())  # type: ignore[union-attr]
+    return int(spark.sparkContext._jsc.getPersistentRDDs().size())
 
 
 def test_a_stream_that_dies_between_its_commit_and_sparks(

@@ -119,7 +119,7 @@ def _writer_count(
     frame: "DataFrame", topic: str | None, partition_counts: Mapping[str, int]
 ) -> int:
     most: int = frame.sparkSession.sparkContext.defaultParallelism
-    if len(partition_counts) == 1 and topic in partition_counts:
+    if topic is not None and list(partition_counts) == [topic]:
         return max(1, min(most, partition_counts[topic]))
     return max(1, most)
 

@@ -136,7 +136,7 @@ class StreamSink:
         writer.write(frame, batch_id, digest_of(self._notes.plan_of(batch_id)))
 
     def _writer_of(self, frame: "DataFrame") -> TransactionalWriter:
-        told: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        told = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         writer = self._writer
         if writer is None or writer.identity.query_id != told:
             query_id = self._notes.query_id()

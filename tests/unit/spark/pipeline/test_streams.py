@@ -92,7 +92,8 @@ def test_exactly_once_behind_functions_that_differ_each_time(tmp_path: Path) -> 
     """12:SP-27: a batch is visible whole or not at all, so it does not matter."""
     (tmp_path / "steps.py").write_text("def clean(rows):\n    return rows\n")
     text = TWO + """\
-transforms: {one: {python: "steps:clean", inputs: [a]}}
+transforms:
+  one: {python: "steps:clean", inputs: [a]}
   two: {sql: "select *, rand() as r from one"}
 sinks:
   out: {from: two, topic: t, key: r, exactly_once: true}
