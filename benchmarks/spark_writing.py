@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks import load_clients
 from benchmarks.servers import ODRADEK, Run
-from benchmarks.spark import OURS, THEIRS, rates_in_turn, spark_session
+from benchmarks.spark import OURS, ROUNDS, THEIRS, rates_in_turn, spark_session
 from benchmarks.table import Row, server_benchmark
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _PARTITIONS = 4
 _TASKS = 2
 _ONCE: Final = "exactly-once"
-_ROUNDS: Final = 6
 _SMALL_BATCH_ROWS: Final = 1_000
 _SMALL_BATCHES: Final = 25
 _WARM_UP_BATCHES: Final = 5
@@ -56,7 +55,7 @@ def write(run: Run) -> Iterator[Row]:
             )
             return count / (time.perf_counter() - began)
 
-        medians, samples = rates_in_turn(work, **({"rounds": 1} if run.is_quick else {}))
+        medians, samples = rates_in_turn(work, rounds=1 if run.is_quick else ROUNDS)
         rows.unpersist()
     yield Row(
         name="spark: batch write 100 B, by the JVM connector",
@@ -100,7 +99,7 @@ def exactly_once(run: Run) -> Iterator[Row]:
                 rows.write.format(name).mode("append").options(**given).save()
             return count / (time.perf_counter() - began)
 
-        rounds = 1 if run.is_quick else _ROUNDS
+        rounds = 1 if run.is_quick else ROUNDS
         medians, samples = rates_in_turn(work, names=(_ONCE, OURS, THEIRS), rounds=rounds)
         writer.close()
         rows.unpersist()

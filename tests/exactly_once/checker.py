@@ -9,8 +9,9 @@ final.jsonl        records that a reader of committed ones found at the end, in 
                    partition and offset of the source's record) and t (drawn when it was computed)
 beside.jsonl       the same, by a reader that ran beside the queries
 markers.jsonl      markers of the commits topic, by the first reader: batch, rows
-events.jsonl       what drivers and tasks noted: life, event, and for `sends`, `sent` and `commits`
-                   producer_id and epoch, for the first two also task and attempt
+events.jsonl       what drivers and tasks noted: life, event, and for `job`, `task-begins`,
+                   `task-done` and `commits` producer_id and epoch; for tasks task and attempt;
+                   for `commits` the number of tasks
 plans/N            Spark's plan of batch N, as its checkpoint has it; not JSON by line
 =================  =================================================================================
 """
@@ -138,7 +139,7 @@ def _check_events(run: _Run) -> None:
     done: dict[tuple[int, int], set[int]] = defaultdict(set)
     jobs: Counter[tuple[int, int]] = Counter()
     for one in run.lines("events.jsonl"):
-        if one["event"] not in ("job", "sends", "sent", "commits"):
+        if one["event"] not in ("job", "task-begins", "task-done", "commits"):
             continue
         epoch = (one["producer_id"], one["epoch"])
         match one["event"]:
@@ -146,11 +147,11 @@ def _check_events(run: _Run) -> None:
                 jobs[epoch] += 1
                 if jobs[epoch] > 1:
                     run.say(f"epoch: {epoch} served {jobs[epoch]} send jobs")
-            case "sends":
+            case "task-begins":
                 begun[epoch][one["task"]] += 1
                 if one["attempt"] or begun[epoch][one["task"]] > 1:
                     run.say(f"attempt: {one['attempt']} of task {one['task']} sent under {epoch}")
-            case "sent":
+            case "task-done":
                 done[epoch].add(one["task"])
             case "commits":
                 if done[epoch] != set(range(one["tasks"])):

@@ -46,7 +46,7 @@ class RecordedSending(Sending):
             "task": context.partitionId(),
             "attempt": attempt,
         }
-        note(self.events, event="sends", **told)
+        note(self.events, event="task-begins", **told)
         sent = list(self.send(batches, context.partitionId()))
         try:
             os.unlink(self.trap)
@@ -54,5 +54,5 @@ class RecordedSending(Sending):
             pass
         else:
             os.kill(os.getpid(), signal.SIGKILL)
-        note(self.events, event="sent", **told)
+        note(self.events, event="task-done", **told)
         yield from sent

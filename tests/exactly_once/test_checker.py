@@ -27,7 +27,7 @@ def good() -> dict[str, list[dict[str, Any]]]:
     for epoch in range(_BATCHES):
         of = {"producer_id": 1, "epoch": epoch}
         events.append({"event": "job", **of})
-        for kind in ("sends", "sent"):
+        for kind in ("task-begins", "task-done"):
             events += [{"event": kind, "task": task, "attempt": 0, **of} for task in range(2)]
         events.append({"event": "commits", "tasks": 2, **of})
     return {
