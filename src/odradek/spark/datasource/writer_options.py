@@ -21,7 +21,7 @@ _NAMES: Final = {"topic": "topic", "includeheaders": "includeHeaders"}
 _OF_SPARK: Final = frozenset({"path", "paths", "checkpointlocation", "queryname"})
 
 _NO_TRANSACTIONS: Final = (
-    "this sink writes at least once, since Spark gives a writer in Python no step before its tasks "
+    "the sink writes at least once, since Spark gives a writer in Python no step before its tasks "
     "in which a transaction could begin; use odradek.spark.exactly_once(frame, topic=…), or "
     "`exactly_once: true` in a pipeline file"
 )
