@@ -33,7 +33,7 @@ FAULTS = (*(f"kill-{step}" for step in STEPS), "kill", "worker", "broker", "paus
 
 _PARTITIONS = 3
 _SOURCE_PARTITIONS = 2
-_ROWS = 1500
+_ROWS = 6000
 _BATCH_ROWS = 500
 _LIFE_LIMIT_S = 450
 _TIMEOUT_MS = 20_000
@@ -176,11 +176,8 @@ class _Campaign:
     # Lives
 
     def live_with(self, fault: str) -> None:
-        batch = self.random.randrange(_ROWS // _BATCH_ROWS)
         if fault.startswith("kill-"):
-            self._start(at={"step": fault[5:], "batch": batch, "signal": "kill"}).wait(
-                _LIFE_LIMIT_S
-            )
+            self._start(at=self._at(fault[5:], "kill")).wait(_LIFE_LIMIT_S)
         elif fault == "kill":
             process = self._start()
             self._wait_for(process, "started")
@@ -205,16 +202,20 @@ class _Campaign:
                 self.cluster.kill_executor(self.random)
             process.wait(_LIFE_LIMIT_S)
         else:
-            self._pause(batch)
+            self._pause()
 
-    def _pause(self, batch: int) -> None:
+    def _at(self, step: str, sign: str) -> dict[str, Any]:
+        """A step in the first or second batch of a life; the first one has steps of its own."""
+        after = 0 if step in ("started", "judged", "read") else self.random.randrange(2)
+        return {"step": step, "after": after, "signal": sign}
+
+    def _pause(self) -> None:
         """One driver stops for longer than its transaction may last, while another one runs."""
         steps = [one for one in STEPS if one != "freed"]
         step = self.random.choice(steps)
         if self.plan.mistake == "marker-before-init-producer-id":
-            step, batch = "read", 0
-        at = {"step": step, "batch": -1 if step in ("read", "started") else batch, "signal": "stop"}
-        paused = self._start(at=at)
+            step = "read"
+        paused = self._start(at=self._at(step, "stop"))
         if not self._wait_for(paused, "stop"):
             return
         try:

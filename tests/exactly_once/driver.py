@@ -45,6 +45,7 @@ class _Life:
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec = spec
         self.batch = -1
+        self.count = 0  # Batches of this life.
         self.is_done = False
         # Of the send job that is under way.
         self.ticket: TransactionTicket
@@ -54,7 +55,7 @@ class _Life:
     def reach(self, step: str) -> None:
         at = self.spec.get("at")
         note(self.spec["events"], life=self.spec["life"], event=step, batch=self.batch)
-        if at is None or self.is_done or at["step"] != step or at["batch"] > self.batch:
+        if at is None or self.is_done or at["step"] != step or at["after"] >= self.count:
             return
         self.is_done = True
         note(self.spec["events"], life=self.spec["life"], event=at["signal"], batch=self.batch)
@@ -101,6 +102,7 @@ class _Life:
 
         def noted_write(sink: TransactionalWriter, frame: Any, batch: int, digest: str) -> Any:
             life.batch = batch
+            life.count += 1
             result = write(sink, frame, batch, digest)
             life.reach("freed")
             return result
