@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ from odradek.spark.transactional.packing import PACKED
 from odradek.spark.transactional.sending import SENT, Sending
 from odradek.spark.transactional.stream import read_sink
 from odradek.spark.transactional.writer import TransactionalWriter
+from tests.exactly_once.endurance import left_behind, settled
 from tests.support.odradek_broker import OdradekBroker, running_odradek
 
 TIMEOUT_S = 300
@@ -92,6 +94,10 @@ def writer_of(
     yield make
     for writer in made:
         writer.close()
+
+
+def producer_threads() -> int:
+    return sum("producer" in thread.name for thread in threading.enumerate())
 
 
 def kept_blocks(spark: SparkSession) -> int:
@@ -360,6 +366,27 @@ def test_the_second_of_two_drivers_fences_the_first(
         second.write(rows(spark, 100, 200), 1, "b")
     assert first.write(rows(spark, 100, 200), 1, "b") == 100
     assert numbers(committed(broker.bootstrap, name)) == list(range(200))
+
+
+def test_batches_leave_nothing_behind(
+    spark: SparkSession,
+    topic: Callable[..., str],
+    writer_of: Callable[..., TransactionalWriter],
+) -> None:
+    """12:SP-45: no blocks, shuffle files, threads or descriptors, without Java's collection."""
+    producer_count = producer_threads()
+    writer = writer_of(topic(partitions=2))
+    local_dir = Path(spark.conf.get("spark.local.dir") or "")
+    some = rows(spark, 0, 10)
+    for batch in range(2):
+        assert writer.write(some, batch, str(batch)) == 10
+    before = left_behind(spark, local_dir)
+    for batch in range(2, 8):
+        assert writer.write(some, batch, str(batch)) == 10
+    after = settled(lambda: left_behind(spark, local_dir), before)
+    assert all(after[name] <= before[name] for name in before), (before, after)
+    writer.close()
+    assert producer_threads() == producer_count
 
 
 class _Death(BaseException):
