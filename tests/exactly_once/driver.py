@@ -87,7 +87,7 @@ class _Life:
         send = PackedBatch.send
 
         def noted_send(packed: PackedBatch, ticket: TransactionTicket) -> int:
-            life.ticket, life.tasks = ticket, packed.writer_count
+            life.ticket, life.tasks = ticket, packed.writers.count
             note(
                 spec["events"], life=spec["life"], event="job",
                 producer_id=ticket.producer_id, epoch=ticket.producer_epoch,

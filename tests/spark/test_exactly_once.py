@@ -1,6 +1,7 @@
 """The exactly-once topic sink, on a real Spark and real brokers: once, whatever fails."""
 
 import contextlib
+import dataclasses
 import os
 import signal
 import threading
@@ -26,7 +27,7 @@ from odradek.spark.transactional.jobs import PackedBatch
 from odradek.spark.transactional.marker import COMMITS_TOPIC, QueryIdentity
 from odradek.spark.transactional.notes import CheckpointNotes
 from odradek.spark.transactional.packing import PACKED
-from odradek.spark.transactional.sending import SENT, Sending
+from odradek.spark.transactional.sending import SENT
 from odradek.spark.transactional.stream import read_sink
 from odradek.spark.transactional.writer import TransactionalWriter
 from tests.exactly_once.endurance import left_behind, settled
@@ -262,7 +263,7 @@ def test_a_writer_that_dies_is_not_repeated_under_its_epoch(
         tickets.append(ticket)
         if len(tickets) > 1:
             return send(packed, ticket)
-        sending = Sending(settings=packed.settings, ticket=ticket, writer_count=packed.writer_count)
+        sending = packed.sending(ticket)
 
         def work(batches: Iterator[Any]) -> Iterator[Any]:
             context = TaskContext.get()
@@ -301,8 +302,8 @@ def test_rows_that_are_lost_are_packed_again(
     packed_batches: list[PackedBatch] = []
     pack = jobs.pack
 
-    def losing(*given: Any) -> PackedBatch:
-        packed = pack(*given)
+    def losing(*given: Any, **named: Any) -> PackedBatch:
+        packed = pack(*given, **named)
         packed_batches.append(packed)
         if len(packed_batches) == 1:
             packed.free()
@@ -310,7 +311,7 @@ def test_rows_that_are_lost_are_packed_again(
             names = [column.split()[0] for column in PACKED.split(",")]
             chosen = [f"{name} + writer as {name}" if name == "attempt" else name for name in names]
             mixed = packed.frame.selectExpr(*chosen)
-            return PackedBatch(mixed, packed.settings, packed.writer_count, packed.shuffle_ids)
+            return dataclasses.replace(packed, frame=mixed)
         return packed
 
     monkeypatch.setattr("odradek.spark.transactional.writer.pack", losing)
@@ -424,6 +425,39 @@ def _dying_after(writer: TransactionalWriter, step: str) -> Iterator[Transaction
         # It has no time to end its transaction.
         patch.setattr(writer, "_close_producer", lambda: None)
         yield writer
+
+
+def test_rows_without_a_key_reach_every_partition(
+    spark: SparkSession,
+    broker: OdradekBroker,
+    topic: Callable[..., str],
+    writer_of: Callable[..., TransactionalWriter],
+) -> None:
+    """12:SP-25: without an exchange; also if fewer tasks than writers have rows."""
+    name = topic(partitions=2)
+    parsed, columns = read_sink(
+        spark.sql("select '' as value"),
+        {"kafka.bootstrap.servers": broker.bootstrap, "topic": name},
+    )
+    identity = QueryIdentity(name="test", query_id=name, target=name)
+    writer = TransactionalWriter(identity, parsed, columns, None)
+    try:
+        for batch in range(2):
+            some = spark.sql(
+                "select concat(string(id), ':', uuid()) as value"
+                f" from range({100 * batch}, {100 * (batch + 1)}, 1, 1)"
+            )
+            assert writer.write(some, batch, str(batch)) == 100
+        many = spark.sql("select concat(string(id), ':') as value from range(200, 500, 1, 5)")
+        assert writer.write(many, 2, "2") == 300
+    finally:
+        writer.close()
+    found = committed(broker.bootstrap, name)
+    assert numbers(found) == list(range(500))
+    firsts = {
+        record.partition for record in found if int((record.value or b"").split(b":")[0]) < 200
+    }
+    assert firsts == {0, 1}
 
 
 @pytest.mark.parametrize("is_adaptive", ["true", "false"])

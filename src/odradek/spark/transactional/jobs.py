@@ -3,14 +3,16 @@
 *Compute* may be repeated as Spark likes. It packs the rows, brings those of a topic-partition to
 one of W writers, sorts them into the order of the source, and keeps the result in blocks of the
 executors without a way back (`localCheckpoint`): a block that is lost fails the send job, instead
-of being computed again with other rows.
+of being computed again with other rows. Rows without key, partition and topic need no exchange: W
+tasks pack them, and each chooses partitions that it will write itself.
 
 *Send* reads only these blocks. A job that reads no shuffle is never partly submitted again by
 Spark, which would give the tasks the attempt number 0 once more.
 """
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +21,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # It ships 
 from odradek.client.producer.ticket import TransactionTicket
 from odradek.spark.datasource.writer_columns import SinkColumns
 from odradek.spark.transactional.attempts import SentRows, count_sent
-from odradek.spark.transactional.packing import PACKED, Packing
+from odradek.spark.transactional.packing import PACKED, Packing, Writers
 from odradek.spark.transactional.sending import SENT, Sending
 
 if TYPE_CHECKING:
@@ -32,15 +34,22 @@ logger = logging.getLogger(__name__)
 _CANCELLED: Final = ("SPARK_JOB_CANCELLED", "JOB_CANCELLED", "SparkContext was shut down")
 
 
+# Few rows have many bytes: Spark passes some on to Python while it reads the next ones.
+_SENDING: Final = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class PackedBatch:
     """The rows of a batch, in blocks of the executors until `free`."""
 
     frame: "DataFrame"
     settings: tuple[tuple[str, str], ...]
-    writer_count: int
+    writers: Writers
     # Of the exchange between the tasks that pack and those that sort.
-    shuffle_ids: tuple[int, ...]
+    shuffle_ids: tuple[int, ...] = ()
 
     def send(self, ticket: TransactionTicket) -> int:
         """Sends all rows under a ticket, which serves no other job; returns their number.
@@ -49,9 +58,13 @@ class PackedBatch:
             MixedAttemptsError: The rows are not those that were packed: pack again.
             Exception: A task failed.
         """
-        sending = Sending(settings=self.settings, ticket=ticket, writer_count=self.writer_count)
-        told = self.frame.mapInArrow(sending, SENT).collect()
+        with _set(self.frame, _SENDING):
+            told = self.frame.mapInArrow(self.sending(ticket), SENT).collect()
         return count_sent(SentRows(row.task, row.attempt, row.rows, row.total) for row in told)
+
+    def sending(self, ticket: TransactionTicket) -> Sending:
+        """The function of the tasks that send."""
+        return Sending(settings=self.settings, ticket=ticket, writers=self.writers)
 
     def is_whole(self) -> bool:
         """Whether all blocks are there still, as far as the driver knows."""
@@ -79,9 +92,12 @@ def pack(
     columns: SinkColumns,
     settings: tuple[tuple[str, str], ...],
     partition_counts: Mapping[str, int],
+    *,
+    turn: int,
 ) -> PackedBatch:
-    """Runs the compute job."""
-    writer_count = _writer_count(frame, topic, partition_counts)
+    """Runs the compute job; `turn` is any number that grows from batch to batch."""
+    writers = Writers(count=_writer_count(frame, topic, partition_counts), turn=turn)
+    is_free = not (columns.has_key or columns.has_partition or columns.has_topic)
     packing = Packing(
         topic=topic,
         columns=(
@@ -92,13 +108,17 @@ def pack(
         ),
         settings=settings,
         partition_counts=partition_counts,
-        writer_count=writer_count,
+        writers=writers,
+        is_free=is_free,
     )
     chosen = [name for name in ("value", *packing.columns) if name is not None]
+    rows = frame.select(*chosen)
+    if is_free:
+        packed = rows.coalesce(writers.count).mapInArrow(packing, PACKED)
+        return PackedBatch(packed.localCheckpoint(), settings, writers)
     packed = (
-        frame.select(*chosen)
-        .mapInArrow(packing, PACKED)
-        .repartitionById(writer_count, "writer")
+        rows.mapInArrow(packing, PACKED)
+        .repartitionById(writers.count, "writer")
         .sortWithinPartitions("topic", "partition", "task", "place")
     )
     shuffle_ids = _shuffle_ids(packed)
@@ -107,7 +127,24 @@ def pack(
     except BaseException:
         _remove_shuffles(packed, shuffle_ids)
         raise
-    return PackedBatch(kept, settings, writer_count, shuffle_ids)
+    return PackedBatch(kept, settings, writers, shuffle_ids)
+
+
+@contextlib.contextmanager
+def _set(frame: "DataFrame", settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of the frame's session for the block."""
+    conf = frame.sparkSession.conf
+    before = {name: conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                conf.unset(name)
+            else:
+                conf.set(name, old)
 
 
 def is_cancelled(error: BaseException) -> bool:

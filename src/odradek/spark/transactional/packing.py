@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odradek.client.arrow import Piece
     from odradek.client.producer.config import ProducerOptions
 
-__all__ = ["PACKED", "Packing", "writer_of"]
+__all__ = ["PACKED", "Packing", "Writers"]
 
 # One row: a record batch, or the total of a task.
 PACKED: Final = (
@@ -30,14 +30,33 @@ _GATHERED_BYTES: Final = 8 << 20
 _GIVEN_BYTES: Final = 8 << 20
 
 
-def writer_of(topic: str, partition: int, writer_count: int) -> int:
-    """The one writer of a topic-partition."""
-    return (crc32(topic.encode()) + partition) % writer_count
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writers:
+    """Which writer has which topic-partitions: each has one.
+
+    `turn` moves them on from batch to batch: if fewer tasks have rows than there are writers, all
+    partitions get some in the end.
+    """
+
+    count: int
+    turn: int
+
+    def of(self, topic: str, partition: int) -> int:
+        """The writer of a topic-partition."""
+        return (crc32(topic.encode()) + self.turn + partition) % self.count
+
+    def partitions(self, writer: int, topic: str, partition_count: int) -> range:
+        """The partitions of a topic that a writer has."""
+        return range((writer - self.of(topic, 0)) % self.count, partition_count, self.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """The function of a task: it gets the rows of its part, and gives `PACKED` ones. Pickled."""
+    """The function of a task: it gets the rows of its part, and gives `PACKED` ones. Pickled.
+
+    Rows that nothing ties to a partition need no shuffle: with `is_free` each task is a writer
+    itself, and chooses among the partitions that it alone writes.
+    """
 
     # For rows whose topic column does not say.
     topic: str | None
@@ -46,7 +65,8 @@ class Packing:
     settings: tuple[tuple[str, str], ...]
     # Of the topics that the driver knows.
     partition_counts: Mapping[str, int]
-    writer_count: int
+    writers: Writers
+    is_free: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Packs the rows of one task."""
@@ -126,7 +146,7 @@ class _Packer:
         )
         free_bytes = rows.undecided_bytes(partitions, numbers)
         if free_bytes:
-            rows.spread(partitions, self._shares(free_bytes, count), numbers)
+            rows.spread(partitions, self._shares(topic, free_bytes, count), numbers)
         ordered, ends = group_rows(partitions, count, numbers)
         view = memoryview(ordered)
         first = 0
@@ -144,7 +164,7 @@ class _Packer:
                 first += encoded.record_count
                 self._row_count += encoded.record_count
                 self._add(
-                    writer_of(topic, partition, self._packing.writer_count),
+                    self._packing.writers.of(topic, partition),
                     topic,
                     partition,
                     encoded.record_count,
@@ -158,12 +178,15 @@ class _Packer:
                 if self._bytes >= _GIVEN_BYTES:
                     yield self._given()
 
-    def _shares(self, size: int, count: int) -> list[tuple[int, int]]:
+    def _shares(self, topic: str, size: int, count: int) -> list[tuple[int, int]]:
         """Partitions for rows without a key: a batch to each in turn."""
         share = max(self._options.batch_size, 1)
+        mine = range(count)
+        if self._packing.is_free:
+            mine = self._packing.writers.partitions(self._task, topic, count)
         shares = []
         for _ in range(-(-size // share)):
-            shares.append((self._next_free % count, share))
+            shares.append((mine[self._next_free % len(mine)], share))
             self._next_free += 1
         return shares
 

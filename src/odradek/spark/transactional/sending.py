@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek.client.producer.ticket import TransactionTicket
-from odradek.spark.transactional.packing import writer_of
+from odradek.spark.transactional.packing import Writers
 
 __all__ = ["SENT", "Sending"]
 
@@ -26,7 +26,7 @@ class Sending:
 
     settings: tuple[tuple[str, str], ...]
     ticket: TransactionTicket
-    writer_count: int
+    writers: Writers
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Sends the rows of one task; all are acknowledged when it ends."""
@@ -66,10 +66,10 @@ class Sending:
                 if topic is None:
                     totals[of] = count
                     continue
-                if writer != task or writer_of(topic, partition, self.writer_count) != task:
+                if writer != task or self.writers.of(topic, partition) != task:
                     raise RuntimeError(
                         f"task {task} got a row of {topic}-{partition}, which writer {writer} of "
-                        f"{self.writer_count} has: Spark has not kept the order of partitions"
+                        f"{self.writers.count} has: Spark has not kept the order of partitions"
                     )
                 if producer is None:
                     producer = Producer(dict(self.settings), ticket=self.ticket)

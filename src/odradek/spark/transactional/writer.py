@@ -132,7 +132,7 @@ class TransactionalWriter:
             if not self._judge(batch, digest):
                 logger.info("batch %d of %s was committed before", batch, self._transactional_id)
                 return None
-        packed = self._pack(frame)
+        packed = self._pack(frame, batch)
         try:
             for count in range(1, _MOST_SENDS + 1):
                 try:
@@ -150,7 +150,7 @@ class TransactionalWriter:
                     logger.warning("batch %d is sent again: %s", batch, error)
                     if isinstance(error, MixedAttemptsError) or not packed.is_whole():
                         packed.free()
-                        packed = self._pack(frame)
+                        packed = self._pack(frame, batch)
         finally:
             packed.free()
         self._note_marker()
@@ -250,14 +250,14 @@ class TransactionalWriter:
                 )
         return note
 
-    def _pack(self, frame: "DataFrame") -> PackedBatch:
+    def _pack(self, frame: "DataFrame", batch: int) -> PackedBatch:
         counts = {}
         if self._topic is not None:
             assert self._producer is not None, "it was started"
             counts[self._topic] = len(self._producer.partitions_for(self._topic).partitions)
         # The settings of tasks, which lease an idempotent producer for what they look up.
         settings = tuple(sorted(self._settings.items()))
-        return pack(frame, self._topic, self._columns, settings, counts)
+        return pack(frame, self._topic, self._columns, settings, counts, turn=batch)
 
     def _send_and_commit(self, packed: PackedBatch, batch: int, digest: str) -> int:
         producer = self._producer

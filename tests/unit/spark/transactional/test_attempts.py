@@ -1,9 +1,12 @@
 """Rows that were sent are those of one attempt of each task, and all of them."""
 
+import itertools
+
 import pytest
 
 from odradek.client.producer.ticket import TransactionTicket
 from odradek.spark.transactional.attempts import MixedAttemptsError, SentRows, count_sent
+from odradek.spark.transactional.packing import Writers
 from odradek.spark.transactional.sending import Sending
 
 
@@ -39,7 +42,18 @@ def test_only_the_first_attempt_may_send() -> None:
     ticket = TransactionTicket(
         transactional_id="t", producer_id=1, producer_epoch=0, transaction_version=2
     )
-    sending = Sending(settings=(), ticket=ticket, writer_count=1)
+    sending = Sending(settings=(), ticket=ticket, writers=Writers(count=1, turn=0))
     sending.refuse_repetition(0)
     with pytest.raises(RuntimeError, match="attempt 1 of a task that writes in a transaction"):
         sending.refuse_repetition(1)
+
+
+def test_each_partition_has_one_writer_and_each_writer_its_turn() -> None:
+    """12:SP-25."""
+    for turn in range(5):
+        writers = Writers(count=3, turn=turn)
+        shares = [list(writers.partitions(writer, "t", 8)) for writer in range(3)]
+        assert sorted(itertools.chain(*shares)) == list(range(8))
+        for writer, share in enumerate(shares):
+            assert {writers.of("t", partition) for partition in share} == {writer}
+    assert {Writers(count=3, turn=turn).of("t", 0) for turn in range(3)} == {0, 1, 2}
