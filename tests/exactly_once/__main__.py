@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from tests.exactly_once.campaign import BROKERS, FAULTS, Plan, fault_of_mistake, run
+from tests.exactly_once.campaign import BROKERS, FAULTS, Plan, faults_of_mistake, run
 from tests.exactly_once.driver import MISTAKES
 
 
@@ -38,7 +38,7 @@ def main() -> int:
     for number in range(options.runs):
         faults = tuple(options.fault or random.choices(names, k=options.faults))
         if options.mistake:
-            faults = (fault_of_mistake(options.mistake),)
+            faults = faults_of_mistake(options.mistake)
         plan = Plan(
             seed=options.seed * 1000 + number,
             broker=options.broker,

@@ -26,7 +26,7 @@ from tests.support.odradek_broker import running_odradek
 from tests.support.ports import free_port
 from tests.support.spark_cluster import SparkCluster, running_cluster
 
-__all__ = ["BROKERS", "FAULTS", "Plan", "fault_of_mistake", "run"]
+__all__ = ["BROKERS", "FAULTS", "Plan", "faults_of_mistake", "run"]
 
 BROKERS = ("odradek", "kafka-4.3.1", "kafka-3.9.1")
 FAULTS = (*(f"kill-{step}" for step in STEPS), "kill", "worker", "broker", "pause", "executor")
@@ -53,14 +53,15 @@ class Plan:
     mistake: str | None = None
 
 
-def fault_of_mistake(mistake: str) -> str:
-    """The fault that brings a planted mistake to light."""
+def faults_of_mistake(mistake: str) -> tuple[str, ...]:
+    """The faults that bring a planted mistake to light."""
     return {
-        "marker-outside-the-transaction": "kill-marked",
-        "marker-before-init-producer-id": "pause",
-        "attempt-1-may-send": "worker",
-        "epoch-used-twice": "worker",
-        "commit-before-all-tasks": "kill-committed",
+        "marker-outside-the-transaction": ("kill-marked",),
+        # The driver that pauses has to find a marker, or the note of its checkpoint warns it.
+        "marker-before-init-producer-id": ("kill-freed", "pause"),
+        "attempt-1-may-send": ("worker",),
+        "epoch-used-twice": ("worker",),
+        "commit-before-all-tasks": ("kill-committed",),
     }[mistake]
 
 
