@@ -8,7 +8,7 @@ Results go to Spark's `noop` sink, which reads every column of every row.
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING
@@ -21,11 +21,11 @@ from tests.support.spark_connector import WHY_MISSING, connector_jars
 if TYPE_CHECKING:  # The other benchmarks run without Spark.
     from pyspark.sql import SparkSession
 
-__all__ = ["OURS", "THEIRS", "rates_in_turn", "spark_session"]
+__all__ = ["OURS", "ROUNDS", "THEIRS", "rates_in_turn", "spark_session"]
 
 OURS, THEIRS = "odradek", "kafka"
 _PARTITIONS = 4
-_ROUNDS = 6
+ROUNDS = 6
 _WARM_UP_ROUNDS = 2
 
 
@@ -57,14 +57,14 @@ def spark_session() -> Iterator["SparkSession"]:
 
 
 def rates_in_turn(
-    work: Callable[[str], float], *, rounds: int = _ROUNDS
+    work: Callable[[str], float], *, rounds: int = ROUNDS, names: Sequence[str] = (OURS, THEIRS)
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
     """Medians of the warm rounds, and all samples, by the name of the source that takes its turn.
 
     Args:
         work: Does the work with a source and returns how many records per second it did.
     """
-    samples: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    samples: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
         for name in samples:
             samples[name].append(work(name))
@@ -144,7 +144,7 @@ def stream(run: Run) -> Iterator[Row]:
 
 
 def _compare(run: Run, name: str, work: Callable[[str], float], bar: float) -> Iterator[Row]:
-    medians, samples = rates_in_turn(work, rounds=1 if run.is_quick else _ROUNDS)
+    medians, samples = rates_in_turn(work, rounds=1 if run.is_quick else ROUNDS)
     yield Row(
         name=f"{name}, by the JVM connector",
         measured=medians[OURS],

@@ -4,5 +4,16 @@ The only package that imports pyspark. Importing it does not import Spark, panda
 """
 
 from odradek.spark.declare import avro, json, pipeline, raw, sink, source, string, transform
+from odradek.spark.streams import exactly_once
 
-__all__ = ["avro", "json", "pipeline", "raw", "sink", "source", "string", "transform"]
+__all__ = [
+    "avro",
+    "exactly_once",
+    "json",
+    "pipeline",
+    "raw",
+    "sink",
+    "source",
+    "string",
+    "transform",
+]

@@ -21,7 +21,8 @@ _POSITION = "earliest, latest, an instant (2026-01-31T12:00:00Z), or offsets as 
 def add_status(parser: argparse.ArgumentParser) -> None:
     """Declares `status`."""
     parser.description = (
-        "Shows the progress of each query: its last batch, its lag behind the topics' ends, and "
+        "Shows the progress of each query: its last batch in the checkpoint, that of the marker of "
+        "an exactly-once sink (COMMITTED), its lag behind the topics' ends, and "
         "the lag that its group shows. Works with and without an active run; needs no Spark."
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with every partition")
@@ -83,7 +84,9 @@ def _status(arguments: argparse.Namespace) -> int:
         print_json({"pipeline": pipeline.name, "queries": queries})
     else:
         rows = [[one.sink, *_numbers(one), one.group, _run(one)] for one in found]
-        print_table(["SINK", "STATE", "BATCH", "LAG", "GROUP LAG", "GROUP", "RUN"], rows)
+        print_table(
+            ["SINK", "STATE", "BATCH", "COMMITTED", "LAG", "GROUP LAG", "GROUP", "RUN"], rows
+        )
     return 0
 
 
@@ -91,6 +94,7 @@ def _numbers(status: "QueryStatus") -> list[object]:
     return [
         status.state,
         "-" if status.batch is None else status.batch,
+        "-" if status.committed_batch is None else status.committed_batch,
         "-" if status.lag is None else status.lag,
         "-" if status.group_lag is None else status.group_lag,
     ]

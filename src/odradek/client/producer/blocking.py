@@ -11,9 +11,10 @@ from odradek.client.errors import ClosedError
 from odradek.client.producer import producer as awaited
 from odradek.client.producer.accumulator import Headers, Ticket
 from odradek.client.producer.delivery import Delivery
+from odradek.client.producer.encoded_records import EncodedRecords
 from odradek.client.producer.errors import FatalTransactionError, RetriableTransactionError
 from odradek.client.producer.partitioning import Partitioner
-from odradek.client.producer.rows_delivery import RowsDelivery
+from odradek.client.producer.rows_delivery import RowsDelivery, Share
 from odradek.client.producer.ticket import TransactionTicket
 from odradek.client.retry import Deadline
 from odradek.clock import SystemClock
@@ -140,6 +141,25 @@ class Producer(Blocking[awaited.Producer]):
                 self._call(core.know_topic(name))
         shares = [self._put(name, attempt) for name, attempt in sending.placements()]
         return core.delivery_of(shares)
+
+    def send_encoded(self, topic: str, partition: int, records: EncodedRecords) -> RowsDelivery:
+        """Puts a batch that is encoded already into the buffer: it is sent as it is.
+
+        Waits as `send` does. Its records get no `Interceptor.on_send`.
+
+        Raises:
+            BufferExhaustedError: The buffer stayed full.
+            ApiError: The topic or the partition does not exist.
+            ClosedError: The producer is closed.
+        """
+        self._check_usable()
+        core = self._core
+
+        def attempt(ticket: Ticket | None) -> Share | None:
+            batch = core.accumulator.append_rows(topic, partition, records, ticket)
+            return None if batch is None else Share(batch, 0, records.record_count)
+
+        return core.delivery_of([self._put(topic, attempt)])
 
     def _put(self, topic: str, attempt: Callable[[Ticket | None], T | None]) -> T:
         """Puts something into the buffer as soon as the topic is known and there is room."""

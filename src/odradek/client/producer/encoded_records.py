@@ -15,9 +15,13 @@ __all__ = ["EncodedRecords", "encode_gathering", "encode_rows"]
 
 
 class EncodedRecords:
-    """Made by `encode_gathering` or `encode_rows`."""
+    """Made by `encode_gathering` or `encode_rows`; or again, in another process, from its parts.
 
-    __slots__ = ("_base_timestamp", "_codec", "_encoded", "_max_timestamp", "record_count", "size")
+    Args:
+        encoded: The records, compressed, behind room for a header.
+    """
+
+    __slots__ = ("_codec", "_encoded", "base_timestamp", "max_timestamp", "record_count", "size")
 
     def __init__(
         self,
@@ -31,8 +35,8 @@ class EncodedRecords:
     ) -> None:
         self._encoded = encoded
         self._codec = codec
-        self._base_timestamp = base_timestamp
-        self._max_timestamp = max_timestamp
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = max_timestamp
         self.size = size  # Before compression, with the header.
         self.record_count = record_count
 
@@ -40,6 +44,11 @@ class EncodedRecords:
     def memory_bytes(self) -> int:
         """The bytes of memory that it occupies."""
         return len(self._encoded)
+
+    @property
+    def encoded(self) -> bytearray:
+        """The argument of that name; it must not be changed, and `seal` changes its header."""
+        return self._encoded
 
     @property
     def records(self) -> list[NewRecord]:
@@ -73,8 +82,8 @@ class EncodedRecords:
             encoded,
             codec=self._codec,
             record_count=self.record_count,
-            base_timestamp=self._base_timestamp,
-            max_timestamp=self._max_timestamp,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,

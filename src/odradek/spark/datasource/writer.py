@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from odradek.spark.datasource.gathering import gathered
 from odradek.spark.datasource.option_values import OptionsError
 from odradek.spark.datasource.writer_columns import SinkColumns, parse_sink_columns
 from odradek.spark.datasource.writer_options import SinkOptions, parse_sink_options
@@ -51,7 +52,7 @@ class _Sink:
         count = 0
         with leased_producer(self.options.producer) as producer:
             deliveries = []
-            for table in _gathered(batches):
+            for table in gathered(batches, _GATHERED_BYTES):
                 count += table.num_rows
                 delivery = producer.send_arrow(
                     self.options.topic,
@@ -67,24 +68,6 @@ class _Sink:
             for delivery in deliveries:
                 delivery.result()
         return RowsWritten(count)
-
-
-def _gathered(batches: Iterator[Any]) -> Iterator[Any]:
-    """The same rows in tables of a few megabytes."""
-    import pyarrow as pa
-
-    waiting: list[Any] = []
-    size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= _GATHERED_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 class TopicBatchWriter(DataSourceArrowWriter):

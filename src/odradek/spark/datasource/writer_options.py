@@ -21,8 +21,9 @@ _NAMES: Final = {"topic": "topic", "includeheaders": "includeHeaders"}
 _OF_SPARK: Final = frozenset({"path", "paths", "checkpointlocation", "queryname"})
 
 _NO_TRANSACTIONS: Final = (
-    "the sink writes at least once, a task or batch that is tried again writes its rows again; "
-    "exactly once needs one transaction for each batch, which this sink lacks"
+    "the sink writes at least once, since Spark gives a writer in Python no step before its tasks "
+    "in which a transaction could begin; use odradek.spark.exactly_once(frame, topic=…), or "
+    "`exactly_once: true` in a pipeline file"
 )
 _EXACTLY_ONCE: Final = frozenset({"exactlyonce", "exactly_once"})
 _REJECTED: Final = {

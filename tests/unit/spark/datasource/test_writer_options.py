@@ -69,7 +69,7 @@ def test_refuses_a_promise_that_it_cannot_keep(options: dict[str, str]) -> None:
     """12:SP-3: said before anything is written."""
     (problem,) = problems_of({**SERVERS, **options})
     assert "writes at least once" in problem
-    assert "one transaction for each batch, which this sink lacks" in problem
+    assert "use odradek.spark.exactly_once(frame, topic=…)" in problem
 
 
 def test_nobody_is_refused_for_asking_for_less() -> None:

@@ -37,6 +37,7 @@ def test_a_file_that_is_wrong(file: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_guarantee_that_cannot_be_given(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """12:SP-61, 12:SP-3: exit code 3."""
     file.write_text(GOOD.replace("console: {}", "topic: out, exactly_once: true"))
+    file.write_text(file.read_text() + "spark: {conf: {spark.speculation: true}}\n")
     assert main(["pipeline", "run", str(file)]) == 3
     assert "error P17" in capsys.readouterr().err
 

@@ -214,8 +214,12 @@ transforms:
      BASE + "sinks: {out: {from: raw, delta: {path: out}, output_mode: §update}}\n"),
     ("P16", "only an aggregate has a complete result",
      BASE + "sinks: {out: {from: raw, console: {}, output_mode: §complete}}\n"),
-    ("P17", "sink 'out' cannot be 'exactly_once': topic sinks do not write in transactions",
-     BASE + "sinks: {out: {from: raw, topic: t, exactly_once: §true}}\n"),
+    ("P17", "sink 'out' cannot be 'exactly_once': spark.speculation runs a task twice",
+     BASE + "sinks: {out: {from: raw, topic: t, exactly_once: §true}}\n"
+     "spark: {conf: {spark.speculation: true}}\n"),
+    ("P17", "'dlq' cannot be 'exactly_once': spark.speculation runs a task twice",
+     BASE + "    on_error: dlq\n" + SINK + "dlq: {topic: d, exactly_once: §true}\n"
+     "spark: {conf: {spark.speculation: true}}\n"),
     ("P18", "'on_error' of source 'raw' is 'dlq', but the pipeline has no 'dlq'",
      BASE + "    on_error: §dlq\n" + SINK),
     ("P18", "rule 'a' of source 'raw' is 'dlq', but the pipeline has no 'dlq'",
@@ -278,6 +282,7 @@ transforms:
 sinks:
   out: {from: one, topic: t, exactly_once: true}
   dlq: {from: raw}
+spark: {conf: {spark.speculation: true}}
 """,
     )
 

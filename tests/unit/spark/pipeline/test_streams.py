@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from odradek.spark.pipeline.graph.guarantees import guarantee_of, obstacles
-from odradek.spark.pipeline.graph.model import ConsoleTarget, JdbcTarget
+from odradek.spark.pipeline.graph.model import ConsoleTarget, JdbcTarget, SparkSettings
 from odradek.spark.pipeline.graph.order import find_cycle, in_order, upstream_of
-from odradek.spark.pipeline.graph.relations import Relation
+from odradek.spark.pipeline.graph.plan import plan
 from tests.unit.spark.pipeline.files import found, read, valid
 
 TWO = """\
@@ -81,32 +81,31 @@ def test_dedup_goes_by_the_time_of_records_without_watermark(tmp_path: Path) -> 
 
 def test_obstacles_to_exactly_once() -> None:
     """12:SP-3 12:SP-26."""
-    rows = Relation(True, None, None, unrepeatable=("rand", "uuid"), opaque=("clean",))
+    assert obstacles(SparkSettings("local[*]", {"spark.speculation": "false"}, True)) == ()
 
-    told = obstacles(rows, {"spark.speculation": "true"})
+    told = obstacles(SparkSettings("sc://host", {"spark.speculation": "true"}, True))
 
-    assert [(one.why.split(" ")[0], one.is_certain) for one in told] == [
-        ("topic", True),
-        ("rand(),", True),
-        ("it", False),
-        ("spark.speculation", True),
-    ]
+    assert [one.split(" ")[0] for one in told] == ["spark.speculation", "Spark"]
 
 
-def test_exactly_once_behind_a_python_function_is_also_a_warning(tmp_path: Path) -> None:
-    """12:SP-26."""
+def test_exactly_once_behind_functions_that_differ_each_time(tmp_path: Path) -> None:
+    """12:SP-27: a batch is visible whole or not at all, so it does not matter."""
     (tmp_path / "steps.py").write_text("def clean(rows):\n    return rows\n")
     text = TWO + """\
-transforms: {one: {python: "steps:clean", inputs: [a]}}
-sinks: {out: {from: one, topic: t, exactly_once: true}}
+transforms:
+  one: {python: "steps:clean", inputs: [a]}
+  two: {sql: "select *, rand() as r from one"}
+sinks:
+  out: {from: two, topic: t, key: r, exactly_once: true}
+  plain: {from: two, topic: t, key: r}
 """  # fmt: skip
 
     loaded = read(tmp_path, text)
 
-    assert [(one.code, str(one.severity)) for one in loaded.problems] == [
-        ("P17", "warning"),
-        ("P17", "error"),
-    ]
+    assert loaded.pipeline is not None, loaded.problems
+    queries = plan(loaded.pipeline)["queries"]
+    assert queries["out"]["guarantee"] == "exactly-once"
+    assert queries["plain"]["limit"].endswith("and other rows because of rand()")
 
 
 def test_guarantees_of_other_sinks() -> None:

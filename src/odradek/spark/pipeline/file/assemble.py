@@ -48,6 +48,7 @@ def assemble(context: Context, draft: Draft, path: str) -> Pipeline:
     check_draft(context, draft, transforms, analysis)
     sinks = _sinks(context, draft, names, analysis)
     _check_state(context, draft, sinks, analysis)
+    check_exactly_once(context, draft)
     return Pipeline(
         name=draft.name,
         file=path,
@@ -79,7 +80,6 @@ def _sinks(
         if relation is not None:
             mode = settle_output_mode(one, relation)
             check_output_mode(context, one, mode, relation)
-            check_exactly_once(context, one, relation, dict(draft.spark.conf))
             if not relation.is_stream:
                 message = f"sink '{one.name}' needs a stream: '{input_}' is not one"
                 context.error(one.input_place, "P03", message)

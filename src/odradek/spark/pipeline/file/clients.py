@@ -31,7 +31,7 @@ _SAID_ELSEWHERE: Final = {
     "isolation.level": "set 'isolation' of a source",
     "key.deserializer": "set 'key' of a source",
     "key.serializer": "set 'key' of a sink",
-    "transactional.id": "sinks do not write in transactions",
+    "transactional.id": "set 'exactly_once' of a topic sink, which names its transactions",
     "value.deserializer": "set 'value' of a source",
     "value.serializer": "set 'value' of a sink",
 }

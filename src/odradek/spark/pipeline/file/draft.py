@@ -51,6 +51,7 @@ class Draft:
     tests: tuple[DraftFixture, ...]
     has_bootstrap: bool  # Whether the key exists; its value may be wrong.
     has_dead_letters: bool
+    exactly_once_letters_place: Place
     watermark_places: Mapping[str, Place]  # Source or transform -> the watermark's column.
     on_error_places: Mapping[str, Place]
     rule_texts: Mapping[tuple[str, str], Scalar]  # Stage and rule -> the predicate.
@@ -95,6 +96,7 @@ def read_draft(context: Context, root: Node, included: Mapping[str, Iterable[Map
     for key, found in (("sources", sources), ("sinks", sinks)):
         if not found:
             context.error(top.key_place(key), "P05", f"the pipeline needs at least one of '{key}'")
+    dead_letters, letters_place = _dead_letters(top, kafka)
     checkpoint = top.path("checkpoint") or context.resolve(f".odradek/{name}")
     draft = Draft(
         name=name,
@@ -110,10 +112,11 @@ def read_draft(context: Context, root: Node, included: Mapping[str, Iterable[Map
         sources=tuple(sources),
         transforms=tuple(transforms),
         sinks=tuple(sinks),
-        dead_letters=_dead_letters(top, kafka),
+        dead_letters=dead_letters,
         tests=read_fixtures(context, top.items("tests", "a list of tests")),
         has_bootstrap=top.has("bootstrap"),
         has_dead_letters=top.has("dlq"),
+        exactly_once_letters_place=letters_place,
         watermark_places=_places(stages, "watermark", "column"),
         on_error_places=_places(stages, "on_error"),
         rule_texts=_rule_texts(stages),
@@ -274,15 +277,20 @@ def _restart(top: Section) -> Restart:
     return restart
 
 
-def _dead_letters(top: Section, kafka: dict[str, str]) -> DeadLetters | None:
+def _dead_letters(top: Section, kafka: dict[str, str]) -> tuple[DeadLetters | None, Place]:
+    """The dead letters, and the place of their `exactly_once`."""
     keys = top.section("dlq")
     if keys is None:
-        return None
+        return None, top.place
     keys.require("topic")
     topic = keys.text("topic", "a topic") or ""
     if topic:
         check_topic(keys, topic, keys.place_of("topic"))
     own = read_clients(keys, (ClientKind.SINK,))
-    letters = DeadLetters(topic, {**properties_for(ClientKind.SINK, kafka), **own})
+    letters = DeadLetters(
+        topic,
+        {**properties_for(ClientKind.SINK, kafka), **own},
+        exactly_once=keys.boolean("exactly_once", False),
+    )
     keys.finish()
-    return letters
+    return letters, keys.place_of("exactly_once")

@@ -3,10 +3,11 @@
 Only certain problems are errors: where columns are not known, Spark decides.
 """
 
+from odradek.spark.pipeline.file.draft import Draft
 from odradek.spark.pipeline.file.section import Context
 from odradek.spark.pipeline.file.sinks import DraftSink
 from odradek.spark.pipeline.file.transforms import DraftTransform
-from odradek.spark.pipeline.graph.guarantees import obstacles
+from odradek.spark.pipeline.graph.guarantees import is_exactly_once, obstacles
 from odradek.spark.pipeline.graph.model import (
     ConsoleTarget,
     DeltaTarget,
@@ -100,18 +101,18 @@ def check_state(
                 context.error(place, "P14", message)
 
 
-def check_exactly_once(
-    context: Context, sink: DraftSink, relation: Relation, conf: dict[str, str]
-) -> None:
-    """P17: a guarantee that the sink cannot give."""
-    if not isinstance(sink.target, TopicTarget) or not sink.target.exactly_once:
-        return
-    for obstacle in obstacles(relation, conf):
-        message = f"sink '{sink.name}' cannot be 'exactly_once': {obstacle.why}"
-        if obstacle.is_certain:
-            context.error(sink.exactly_once_place, "P17", message)
-        else:
-            context.problems.warning(sink.exactly_once_place, "P17", message)
+def check_exactly_once(context: Context, draft: Draft) -> None:
+    """P17: a guarantee that a sink, or the dead letters, cannot give."""
+    asked = [
+        (f"sink '{sink.name}'", sink.exactly_once_place)
+        for sink in draft.sinks
+        if is_exactly_once(sink.target)
+    ]
+    if is_exactly_once(draft.dead_letters):
+        asked.append(("'dlq'", draft.exactly_once_letters_place))
+    for what, place in asked:
+        for why in obstacles(draft.spark):
+            context.error(place, "P17", f"{what} cannot be 'exactly_once': {why}")
 
 
 def _place(operator: Operator, draft: DraftTransform) -> Place:

@@ -1,22 +1,22 @@
-"""Guarantees of sinks: how often a row of a query is written, and the limits of that."""
+"""Guarantees of sinks: how often a row of a query is written, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.graph.model import (
     ConsoleTarget,
+    DeadLetters,
     DeltaTarget,
     FilesTarget,
     JdbcTarget,
+    SparkSettings,
     Target,
     TopicTarget,
 )
-from odradek.spark.pipeline.graph.relations import Relation
 
-__all__ = ["Guarantee", "Obstacle", "guarantee_of", "obstacles"]
+__all__ = ["Guarantee", "guarantee_of", "is_exactly_once", "obstacles"]
 
-# Topic sinks write with an idempotent producer, not in transactions with a marker of the batch.
-TRANSACTIONAL_TOPIC_SINK = False
+_SPECULATION = "spark.speculation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +27,28 @@ class Guarantee:
     limit: str
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """Why a topic sink cannot be exactly-once, or may not be, if not `is_certain`."""
-
-    why: str
-    is_certain: bool
+def is_exactly_once(target: Target | DeadLetters | None) -> bool:
+    """Whether a target is a topic that is written in transactions."""
+    return isinstance(target, (TopicTarget, DeadLetters)) and target.exactly_once
 
 
-def guarantee_of(target: Target | None) -> Guarantee:
-    """The guarantee of a sink; None means the dead letters."""
+def guarantee_of(target: Target | DeadLetters, unrepeatable: Iterable[str] = ()) -> Guarantee:
+    """The guarantee of a sink.
+
+    Args:
+        unrepeatable: Functions that give a row another value when its batch is repeated.
+    """
     match target:
-        case TopicTarget() if target.exactly_once and TRANSACTIONAL_TOPIC_SINK:
-            return Guarantee("exactly-once", "for readers with read_committed, atomic per task")
-        case TopicTarget() | None:
-            return Guarantee("at-least-once", "a batch or task that is repeated writes again")
+        case TopicTarget() | DeadLetters() if target.exactly_once:
+            return Guarantee(
+                "exactly-once",
+                "for readers with read_committed: a batch and its marker are one transaction",
+            )
+        case TopicTarget() | DeadLetters():
+            limit = "a batch or task that is repeated writes again"
+            if names := ", ".join(f"{name}()" for name in unrepeatable):
+                limit += f", and other rows because of {names}"
+            return Guarantee("at-least-once", limit)
         case FilesTarget():
             return Guarantee("exactly-once", "for readers that follow _spark_metadata")
         case DeltaTarget():
@@ -52,21 +59,13 @@ def guarantee_of(target: Target | None) -> Guarantee:
             return Guarantee("at-least-once", "a batch that is repeated prints again")
 
 
-def obstacles(relation: Relation, conf: Mapping[str, str]) -> tuple[Obstacle, ...]:
-    """All reasons why a topic sink is not exactly-once."""
-    found: list[Obstacle] = []
-    if not TRANSACTIONAL_TOPIC_SINK:
-        why = "topic sinks do not write in transactions: they are at-least-once"
-        found.append(Obstacle(why, is_certain=True))
-    if relation.unrepeatable:
-        names = ", ".join(f"{name}()" for name in relation.unrepeatable)
-        why = f"{names} gives other rows when a batch is repeated"
-        found.append(Obstacle(why, is_certain=True))
-    if relation.opaque:
-        names = ", ".join(f"'{name}'" for name in relation.opaque)
-        why = f"it is not known whether {names} gives the same rows when a batch is repeated"
-        found.append(Obstacle(why, is_certain=False))
-    if conf.get("spark.speculation", "false").lower() == "true":
-        why = "spark.speculation runs a task twice at a time"
-        found.append(Obstacle(why, is_certain=True))
+def obstacles(spark: SparkSettings) -> tuple[str, ...]:
+    """All reasons why a topic sink cannot be exactly-once."""
+    found = []
+    if spark.conf.get(_SPECULATION, "false").lower() == "true":
+        found.append(f"{_SPECULATION} runs a task twice at a time, and both write")
+    if spark.master.startswith("sc://"):
+        found.append(
+            "Spark Connect has no way to keep the rows of a batch until they are committed"
+        )
     return tuple(found)

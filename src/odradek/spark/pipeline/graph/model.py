@@ -366,6 +366,7 @@ class DeadLetters:
 
     topic: str
     kafka: Mapping[str, str]
+    exactly_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

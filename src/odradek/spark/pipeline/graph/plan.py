@@ -3,6 +3,7 @@
 The same pipeline has the same plan, in whichever form it was written. Secrets are shown as `***`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from odradek.spark.pipeline.graph.analysis import analyse
@@ -61,7 +62,7 @@ def plan(pipeline: Pipeline) -> dict[str, Any]:
         "transforms": {
             name: _transform(pipeline.transforms[name], relations[name]) for name in steps
         },
-        "queries": {name: _query(pipeline, name) for name in names},
+        "queries": {name: _query(pipeline, name, relations) for name in names},
     }
     secrets = sorted(pipeline.secrets, key=len, reverse=True)
     shown: dict[str, Any] = _hidden(document, secrets)
@@ -113,7 +114,7 @@ def _stage(stage: Source | Transform, relation: Relation) -> dict[str, Any]:
     }
 
 
-def _query(pipeline: Pipeline, name: str) -> dict[str, Any]:
+def _query(pipeline: Pipeline, name: str, relations: Mapping[str, Relation]) -> dict[str, Any]:
     stages = stages_of(pipeline, name)
     if name == DEAD_LETTER_SINK:
         assert pipeline.dead_letters is not None
@@ -124,7 +125,7 @@ def _query(pipeline: Pipeline, name: str) -> dict[str, Any]:
             "output_mode": str(letters_mode(pipeline)),
             "trigger": _trigger(pipeline.trigger),
         }
-        promise = guarantee_of(None)
+        promise = guarantee_of(pipeline.dead_letters)
     else:
         declared = pipeline.sinks[name]
         kind, target = _target(declared.target)
@@ -135,7 +136,7 @@ def _query(pipeline: Pipeline, name: str) -> dict[str, Any]:
             "output_mode": str(declared.output_mode),
             "trigger": _trigger(declared.trigger),
         }
-        promise = guarantee_of(declared.target)
+        promise = guarantee_of(declared.target, relations[declared.input].unrepeatable)
     return {
         **sink,
         "reads": [one for one in stages if one in pipeline.sources],

@@ -2,9 +2,10 @@
 
 The transforms are the same; the checkpoints and groups of the running queries are not touched. A
 topic gets the rows again, and so does a Delta table without `merge_key`; with it, and in `jdbc`,
-they are upserts. Files are written to a folder of their own, `<path>.backfill`: Spark reads a
-folder of a stream by the stream's list of files, and would not see others there. Dead letters are
-counted, not written: the running query wrote its own when it read the records.
+they are upserts. A topic with `exactly_once` gets the rows between the same offsets once. Files are
+written to a folder of their own, `<path>.backfill`: Spark reads a folder of a stream by the
+stream's list of files, and would not see others there. Dead letters are counted, not written: the
+running query wrote its own when it read the records.
 """
 
 import contextlib
@@ -22,16 +23,16 @@ from odradek.spark.pipeline.engine.display.batch_progress import DECODE, EXPECT_
 from odradek.spark.pipeline.engine.frames.build import Build
 from odradek.spark.pipeline.engine.frames.encoding import encode
 from odradek.spark.pipeline.engine.frames.inputs import FORMAT, PipelineRows, Records, static_rows
-from odradek.spark.pipeline.engine.frames.source_options import (
-    ending_options,
-    reading_options,
-    starting_options,
-    without_start,
+from odradek.spark.pipeline.engine.operations.backfill_ranges import (
+    Range,
+    batch_options,
+    range_of,
 )
 from odradek.spark.pipeline.engine.problems import PipelineError
 from odradek.spark.pipeline.engine.running.failures import parse_failure
 from odradek.spark.pipeline.engine.running.queries import batch_sink, topic_options
 from odradek.spark.pipeline.engine.running.query_plans import dead_rules
+from odradek.spark.pipeline.graph.guarantees import is_exactly_once
 from odradek.spark.pipeline.graph.model import (
     ConsoleTarget,
     DeltaTarget,
@@ -45,7 +46,7 @@ from odradek.spark.pipeline.graph.model import (
     TopicTarget,
 )
 from odradek.spark.pipeline.graph.queries import letter_stages, stages_of
-from odradek.spark.pipeline.graph.topics import position_for
+from odradek.spark.transactional.stream import write_once
 
 __all__ = ["BatchInputs", "backfill", "count_letters"]
 
@@ -64,15 +65,13 @@ class BatchInputs:
     def frame(self, source: Source, *, with_headers: bool) -> Records | PipelineRows:
         match source.input:
             case TopicInput() as topics:
-                options = reading_options(
+                options = batch_options(
+                    self._pipeline,
                     topics,
-                    self._pipeline.bootstrap or "",
+                    self._start,
+                    self._end,
                     with_headers=with_headers or topics.headers,
-                    is_streaming=False,
                 )
-                options = without_start(options)
-                options |= starting_options(position_for(topics, self._start))
-                options |= ending_options(position_for(topics, self._end))
                 reader = self._session.read.format(FORMAT).options(**options)
                 return Records(reader.load(), topics)
             case given:
@@ -98,10 +97,13 @@ def backfill(
     schemas = AvroSchemas(pipeline.registry)
     counts = {}
     for sink in sinks:
-        inputs = BatchInputs(session, pipeline, start, end)
         with _telling(f"the backfill of {sink.name!r} failed"):
+            # What is written once has to be the same offsets each time.
+            found = range_of(pipeline, sink, start, end) if is_exactly_once(sink.target) else None
+            first, last = (start, end) if found is None else (found.start, found.end)
+            inputs = BatchInputs(session, pipeline, first, last)
             rows = Build(session, pipeline, inputs, schemas).frame(sink.input)
-            counts[sink.name] = _write(rows, pipeline, sink, schemas)
+            counts[sink.name] = _write(rows, pipeline, sink, schemas, found)
     return counts
 
 
@@ -155,12 +157,18 @@ def _telling(what: str) -> Iterator[None]:
         raise PipelineError(f"{what}: {type(error).__name__}: {error}") from error
 
 
-def _write(rows: DataFrame, pipeline: Pipeline, sink: Sink, schemas: AvroSchemas) -> int:
+def _write(
+    rows: DataFrame, pipeline: Pipeline, sink: Sink, schemas: AvroSchemas, found: Range | None
+) -> int:
     target = sink.target
     match target:
         case TopicTarget():
-            counted, count = _counted(encode(rows, target, sink.name, schemas.writer))
+            records = encode(rows, target, sink.name, schemas.writer)
             options = topic_options(pipeline, target.topic, target.kafka)
+            if found is not None:
+                name = f"{pipeline.name}.{sink.name}.backfill"
+                return write_once(records, options, name=name, digest=found.digest)
+            counted, count = _counted(records)
             counted.write.format(FORMAT).mode("append").options(**options).save()
             return count()
         case FilesTarget():

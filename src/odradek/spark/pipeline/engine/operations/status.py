@@ -2,8 +2,9 @@
 
 The checkpoint decides: the last batch that Spark has noted as done, and the offsets where it ended.
 The group of a query shows the same to Kafka's tools; it is behind if a run was killed or a commit
-failed. The ends of the topics and the offsets of groups come from the brokers: without them the lag
-is unknown, and the rest is still shown.
+failed. An exactly-once sink has a marker of its last batch in its cluster, which is one batch ahead
+if a run was killed between the two. The ends of the topics, the offsets of groups and the markers
+come from the brokers: without them they are unknown, and the rest is still shown.
 """
 
 import json
@@ -20,8 +21,10 @@ from odradek.spark.datasource.offsets import Position
 from odradek.spark.pipeline.engine.operations.checkpoint import CheckpointFolder, Lock
 from odradek.spark.pipeline.engine.operations.clusters import Cluster, cluster_of
 from odradek.spark.pipeline.engine.running.query_plans import QueryPlan
-from odradek.spark.pipeline.graph.model import Pipeline, TopicInput
+from odradek.spark.pipeline.graph.model import DeadLetters, Pipeline, TopicInput, TopicTarget
 from odradek.spark.pipeline.graph.topics import name_sources, topic_sources
+from odradek.spark.transactional.commits import last_marker
+from odradek.spark.transactional.marker import QueryIdentity
 
 __all__ = ["PartitionProgress", "QueryStatus", "pipeline_status"]
 
@@ -65,6 +68,8 @@ class QueryStatus:
     Attributes:
         batch: The last batch that is done; None before the first.
         is_in_batch: Whether another was begun and is not done, now or when its run ended.
+        committed_batch: The last batch whose marker is in the cluster; None for a sink that is not
+            exactly-once, or if no broker answers.
         holder: The active run.
     """
 
@@ -74,6 +79,7 @@ class QueryStatus:
     query_id: str | None
     batch: int | None
     is_in_batch: bool
+    committed_batch: int | None
     holder: Lock | None
     partitions: tuple[PartitionProgress, ...]
 
@@ -101,6 +107,7 @@ class QueryStatus:
             "state": self.state,
             "batch": self.batch,
             "in_batch": self.is_in_batch,
+            "committed_batch": self.committed_batch,
             "lag": self.lag,
             "group": self.group,
             "group_lag": self.group_lag,
@@ -153,6 +160,7 @@ def pipeline_status(
                 query_id=folder.query_id(),
                 batch=None if ended is None else ended[0],
                 is_in_batch=begun is not None and (ended is None or begun[0] > ended[0]),
+                committed_batch=told.committed_batch(pipeline, plan, folder.query_id()),
                 holder=folder.holder(),
                 partitions=tuple(
                     PartitionProgress(
@@ -252,6 +260,24 @@ class _Told:
                 self.ends[plan.name, place] = end.offset
             if committed is not None:
                 self.committed[plan.name, place] = committed.offset
+
+    def committed_batch(
+        self, pipeline: Pipeline, plan: QueryPlan, query_id: str | None
+    ) -> int | None:
+        """The batch of the marker of an exactly-once sink."""
+        target = pipeline.dead_letters if plan.sink is None else plan.sink.target
+        if query_id is None or not isinstance(target, (TopicTarget, DeadLetters)):
+            return None
+        if not target.exactly_once:
+            return None
+        identity = QueryIdentity(name=plan.name, query_id=query_id, target=target.topic)
+        settings = {"bootstrap.servers": pipeline.bootstrap or "", **target.kafka}
+        try:
+            marker = last_marker(settings, identity.key)
+        except OdradekError as error:
+            self._note(f"the marker of {plan.name}: {error}")
+            return None
+        return None if marker is None else marker.batch
 
     def _note(self, problem: str) -> None:
         if problem not in self.problems:

@@ -1,7 +1,8 @@
 """Starts the streaming query of a sink, and of the dead letters.
 
-Topics and files are sinks of Spark; the others write one batch at a time, and recognise by the
-query's id and the batch's number a batch that they have already. Rows are counted before each sink.
+Topics and files are sinks of Spark; the others, and topics that are written exactly once, write one
+batch at a time, and recognise by the query's id and the batch's number a batch that they have
+already. Rows are counted before each sink.
 """
 
 import logging
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
+from odradek.spark.datasource.option_values import OptionsError
 from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
 from odradek.spark.pipeline.engine.display.batch_progress import (
     SINK_METRIC,
@@ -37,6 +39,7 @@ from odradek.spark.pipeline.engine.running.query_plans import QueryPlan
 from odradek.spark.pipeline.engine.sinks import BatchSink
 from odradek.spark.pipeline.graph.model import (
     ConsoleTarget,
+    DeadLetters,
     DeltaTarget,
     FilesTarget,
     JdbcTarget,
@@ -47,6 +50,9 @@ from odradek.spark.pipeline.graph.model import (
     TriggerKind,
 )
 from odradek.spark.progress.listener import progress_of
+from odradek.spark.transactional.errors import ExactlyOnceError
+from odradek.spark.transactional.notes import CheckpointNotes
+from odradek.spark.transactional.stream import stream_writer
 
 __all__ = ["StartedQuery", "batch_sink", "start_query", "topic_options"]
 
@@ -80,6 +86,8 @@ def start_query(
     except (PySparkException, Py4JJavaError) as error:
         told = parse_failure(str(error))
         raise PipelineError(f"the query of {plan.name!r} is refused by Spark: {told}") from error
+    except (ExactlyOnceError, OptionsError) as error:
+        raise PipelineError(f"the query of {plan.name!r} is refused: {error}") from error
 
 
 class StartedQuery:
@@ -154,9 +162,7 @@ def _writer(
         case TopicTarget():
             records = encode(rows, target, plan.name, schemas.writer)
             options = topic_options(pipeline, target.topic, target.kafka)
-            if plan.output_mode is OutputMode.UPDATE:
-                return _update_topic(records, options)
-            return _to_topic(records, options)
+            return _topic_writer(pipeline, plan, records, options, target)
         case FilesTarget():
             writer = _counted(rows).writeStream.format(target.format).option("path", target.path)
             if target.max_records_per_file is not None:
@@ -182,6 +188,23 @@ def _letters_writer(pipeline: Pipeline, plan: QueryPlan, build: Build) -> DataSt
         raise PipelineError("no stage of the pipeline has dead letters to write")
     records = letters.written_letters(found, pipeline.name)
     options = topic_options(pipeline, pipeline.dead_letters.topic, pipeline.dead_letters.kafka)
+    return _topic_writer(pipeline, plan, records, options, pipeline.dead_letters)
+
+
+def _topic_writer(
+    pipeline: Pipeline,
+    plan: QueryPlan,
+    records: DataFrame,
+    options: Mapping[str, str],
+    target: TopicTarget | DeadLetters,
+) -> DataStreamWriter:
+    if target.exactly_once:
+        name = f"{pipeline.name}.{plan.name}"
+        return stream_writer(
+            _counted(records), None, checkpoint=plan.checkpoint, name=name, options=options
+        )
+    # If it is made exactly-once again, the batches from now on have no markers.
+    CheckpointNotes(plan.checkpoint).remove()
     if plan.output_mode is OutputMode.UPDATE:
         return _update_topic(records, options)
     return _to_topic(records, options)
