@@ -27,7 +27,6 @@ from odradek.coordinator.transaction.decisions import (
     NEEDS_PRODUCER_ID,
     Answer,
     ProducerIdentity,
-    append_error,
 )
 from odradek.coordinator.transaction.markers import MarkerDelivery, MarkerQueues
 from odradek.coordinator.transaction.metrics import TransactionMetrics, register_gauges
@@ -49,7 +48,7 @@ from odradek.coordinator.transaction.transaction import (
     has_partition,
 )
 from odradek.coordinator.transaction.upkeep import TransactionUpkeep
-from odradek.coordinator.writing import Record, StateWriter
+from odradek.coordinator.writing import Asked, Record, StateWriter, append_error
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.delta import LocalDelta
 from odradek.metrics import MetricRegistry
@@ -472,7 +471,7 @@ class TransactionCoordinator:
             transaction.cancel()
             if transaction.record is None:
                 del partition.transactions[transaction.transactional_id]
-            return append_error(error)
+            return append_error(error, Asked.TRANSACTION)
         transaction.apply()
         partition.note(transaction)
         self._finish(transaction)
