@@ -22,6 +22,7 @@ from odradek.broker.dispatch import HANDLERS, MAX_REQUEST_BYTES
 from odradek.errors import ErrorCode
 from odradek.network.loop_turns import MeasuredLoop
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
+from odradek.protocol.enums import MAX_TIMESTAMP
 from odradek.protocol.envelope import encode_request
 from odradek.protocol.headers import RequestHeader
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
@@ -56,7 +57,6 @@ from odradek.protocol.registry import request_type
 from odradek.protocol.schema import Message, replace
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.storage.segments.timestamp_search import MAX_TIMESTAMP
 from odradek.testing.broker import AsyncEmbeddedBroker
 from tests.conformance.clients.raw import RawConnection
 from tests.support.fullest_requests import array_paths, fullest_request

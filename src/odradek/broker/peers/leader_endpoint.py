@@ -12,6 +12,7 @@ from odradek.errors import ErrorCode
 from odradek.lazy_dataclass import dataclass
 from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.enums import EARLIEST, LATEST
 from odradek.protocol.inter_broker import InterBrokerVersions
 from odradek.protocol.messages.fetch import (
     FetchPartition,
@@ -50,8 +51,6 @@ __all__ = ["FetchLimits", "WireEndpoint"]
 _LAST_FETCH_BY_NAME: Final = 12
 _FIRST_DIVERGENCE_VERSION: Final = 12
 _FIRST_REPLICA_STATE_VERSION: Final = 15
-_LATEST: Final = -1
-_EARLIEST: Final = -2
 _NO_RECORDS: Final = memoryview(b"")
 
 
@@ -197,11 +196,11 @@ class WireEndpoint:
 
     async def log_end(self, tp: TopicPartition, current_leader_epoch: int) -> OffsetAnswer:
         """The end of the leader's log."""
-        return await self._offset(tp, _LATEST, current_leader_epoch)
+        return await self._offset(tp, LATEST, current_leader_epoch)
 
     async def log_start(self, tp: TopicPartition, current_leader_epoch: int) -> OffsetAnswer:
         """The start of the leader's log."""
-        return await self._offset(tp, _EARLIEST, current_leader_epoch)
+        return await self._offset(tp, EARLIEST, current_leader_epoch)
 
     async def _offset(
         self, tp: TopicPartition, timestamp: int, current_leader_epoch: int
