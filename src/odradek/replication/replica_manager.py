@@ -77,8 +77,7 @@ class ReplicaManager:
         stats: ReplicationStats,
         min_insync_replicas: Callable[[str], int] = lambda _topic: 1,
     ) -> None:
-        hosted = HostedPartitions(config.broker_id)
-        self._hosted = hosted
+        self._hosted = hosted = HostedPartitions(config.broker_id)
         self.stats = stats
         self.purgatories = purgatories
         self._parked = parked = ParkedRequests(purgatories)
@@ -106,10 +105,7 @@ class ReplicaManager:
             is_broker_alive=lambda broker_id: self._is_broker_alive(broker_id),
         )
         register_replica_gauges(
-            self._hosted,
-            stats.registry,
-            clock=clock,
-            late_transaction_ms=config.late_transaction_ms,
+            hosted, stats.registry, clock=clock, late_transaction_ms=config.late_transaction_ms
         )
         # None: partitions that other brokers lead are not followed.
         self.fetchers: ReplicaFetchers | None = None
@@ -270,28 +266,25 @@ class ReplicaManager:
             return False
         if isinstance(outcome, IsrNotAsked | IsrOutcomeUnknown):
             return False
-        if not isinstance(outcome, IsrAltered):
+        if isinstance(outcome, IsrAltered):
+            is_expansion = len(change.isr) > len(partition.isr)
+            (self.stats.isr_expands if is_expansion else self.stats.isr_shrinks).mark()
+        else:
             logger.info("%s: ISR %s refused, waiting for the controller", partition.tp, change.isr)
             self.stats.failed_isr_updates.mark()
-            if isinstance(outcome, IsrRefused):
-                self._drop_isr(partition, change)
-            return False
-        is_expansion = len(change.isr) > len(partition.isr)
-        (self.stats.isr_expands if is_expansion else self.stats.isr_shrinks).mark()
         try:
-            if partition.settle_isr_change(change, outcome.partition_version):
+            if isinstance(outcome, IsrAltered):
+                has_moved = partition.settle_isr_change(change, outcome.partition_version)
+            elif isinstance(outcome, IsrRefused):
+                # Back to the old ISR: a member that was to be added is not waited for any more.
+                has_moved = partition.drop_isr_change(change)
+            else:
+                has_moved = False
+            if has_moved:
                 self._parked.release([(partition.tp, True)])
         except StorageError as error:
             logger.warning("%s: %s", partition.tp, error)
-        return True
-
-    def _drop_isr(self, partition: Partition, change: IsrChange) -> None:
-        """Goes back to the old ISR: a member that was to be added is not waited for any more."""
-        try:
-            if partition.drop_isr_change(change):
-                self._parked.release([(partition.tp, True)])
-        except StorageError as error:
-            logger.warning("%s: %s", partition.tp, error)
+        return isinstance(outcome, IsrAltered)
 
     # High watermark checkpoints
 
