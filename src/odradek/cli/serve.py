@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 _DESCRIPTION = """\
-Runs one broker, which is a cluster of its own, and prints a line when it serves clients. Ctrl-C or
-SIGTERM stop it gracefully; a second one at once.
+Runs one broker, which is the only one of its cluster unless it is set to use ZooKeeper, and prints
+a line when it serves clients. Ctrl-C or SIGTERM stop it gracefully; a second one at once.
 
 Settings have Kafka's names. Sources from weak to strong: defaults, the file, variables such as
 ODRADEK_LOG_RETENTION_MS, the command line.

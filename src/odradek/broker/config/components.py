@@ -82,7 +82,7 @@ class NodeSettings:
         "process.roles",
         kind=Kind.LIST,
         default=None,
-        checks=(_NotOffered("a metadata quorum is not supported yet: every broker is its own"),),
+        checks=(_NotOffered("a metadata quorum is not supported yet, ZooKeeper is"),),
         doc="A metadata quorum is not supported yet; a broker with this key refuses to start.",
     )
 
