@@ -258,7 +258,7 @@ class _Loader:
         if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
             return
         bases = [segment.base_offset for segment in log.segments]
-        state.remove_stray_snapshots(bases, self._recovery_point)
+        state.snapshots.remove_strays(bases, self._recovery_point)
         log.rebuild_producer_state()
 
     # Segments
