@@ -169,8 +169,13 @@ def _exit_code(number: signal.Signals) -> int:
 async def _serve_here(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int:
     import asyncio
 
+    from odradek.garbage import PacedCollector
+    from odradek.network.loop_turns import turns_of
+    from odradek.tasks import OwnedTasks
     from odradek.testing.cluster import AsyncEmbeddedCluster
 
+    turns = turns_of(asyncio.get_running_loop())
+    collector = PacedCollector(lambda: turns.buckets.total_ns, turns.note)
     told = _on_signals(asyncio.get_running_loop())
     cluster = AsyncEmbeddedCluster(
         arguments.brokers,
@@ -181,8 +186,11 @@ async def _serve_here(arguments: argparse.Namespace, settings: Mapping[str, str]
         },
     )
     async with cluster:
-        _print_ready(cluster.bootstrap_servers.split(","))
-        return _exit_code(await told)
+        with collector.paced():
+            async with OwnedTasks() as tasks:
+                tasks.spawn(collector.run())
+                _print_ready(cluster.bootstrap_servers.split(","))
+                return _exit_code(await told)
 
 
 def _print_ready(addresses: Sequence[str]) -> None:

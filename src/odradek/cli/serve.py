@@ -22,12 +22,6 @@ Settings have Kafka's names. Sources from weak to strong: defaults, the file, va
 ODRADEK_LOG_RETENTION_MS, the command line.
 """
 
-# When the garbage collector looks at young objects, see `gc.set_threshold`. A parked request has a
-# few dozen objects, which are freed without the collector when it is answered: with Python's 700, a
-# hundred waiting consumers make the collector look at them in vain for each record. Looking at
-# 10,000 objects takes a third of a millisecond, and at those of the second age about one.
-_GC_THRESHOLDS = (10_000, 3, 10)
-
 _EXAMPLES = """\
 examples:
   odradek serve --data /var/lib/odradek
@@ -127,9 +121,11 @@ def _overrides(arguments: argparse.Namespace) -> Mapping[str, str]:
 
 async def _serve(settings: "BrokerSettings") -> int:
     import asyncio
-    import gc
 
     from odradek.broker.broker import Broker
+    from odradek.garbage import PacedCollector
+    from odradek.network.loop_turns import turns_of
+    from odradek.tasks import OwnedTasks
 
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -155,15 +151,17 @@ async def _serve(settings: "BrokerSettings") -> int:
             raise
         return _exit_code(told.result())
     is_starting = False
-    # A full collection delays requests: it need not traverse modules and settings each time.
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
-    gc.enable()
+    turns = turns_of(loop)
+    collector = PacedCollector(lambda: turns.buckets.total_ns, turns.note)
+    collector.register(broker.metrics)
     assert broker.failed is not None, "a started broker can fail"
     try:
-        addresses = ", ".join(_address(one.host, one.port) for one in broker.endpoints)
-        print(f"odradek: broker {broker.broker_id} ready on {addresses}", flush=True)
-        await asyncio.wait((told, broker.failed), return_when=asyncio.FIRST_COMPLETED)
+        with collector.paced():
+            async with OwnedTasks() as tasks:
+                tasks.spawn(collector.run())
+                addresses = ", ".join(_address(one.host, one.port) for one in broker.endpoints)
+                print(f"odradek: broker {broker.broker_id} ready on {addresses}", flush=True)
+                await asyncio.wait((told, broker.failed), return_when=asyncio.FIRST_COMPLETED)
     finally:
         await broker.stop()
     if broker.failed.done():

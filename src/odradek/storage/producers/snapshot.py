@@ -24,8 +24,8 @@ removed with it (`recent_batches`); later ones are found by replaying the log fr
 
 The file of few producers is written in one call under its final name: a torn one fails its
 checksum, and an older snapshot with more replay gives the same state. That of many is written by a
-thread, and renamed once it is durable (`background_snapshot`). An entry has one timestamp, so that a batch followed
-by a marker is restored with the marker's.
+thread, and renamed once it is durable (`background_snapshot`). An entry has one timestamp, so that
+a batch followed by a marker is restored with the marker's.
 """
 
 import contextlib
