@@ -92,7 +92,7 @@ class BackgroundSnapshot:
                 self.is_over = True
 
     def withdraw(self) -> None:
-        """Sees to it that its files do not appear from now on; they may have before."""
+        """Keeps its files from appearing from now on; they may have appeared before."""
         with self._place_lock:
             self._is_withdrawn = True
 

@@ -1,6 +1,7 @@
 """The producer snapshots in the directory of a partition, also those that a thread still writes."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from odradek.files import Disk
 from odradek.storage.producers import snapshot
@@ -9,7 +10,15 @@ from odradek.storage.producers.entry import ProducerEntry
 from odradek.storage.producers.recent_batches import delete_recent, list_recent
 from odradek.storage.producers.views import ProducerView
 
-__all__ = ["SnapshotFiles"]
+__all__ = ["SnapshotFiles", "are_many"]
+
+# A snapshot of more producers is written by a thread: encoding this many takes half a millisecond.
+MAX_WRITTEN_AT_ONCE: Final = 500
+
+
+def are_many(producer_count: int) -> bool:
+    """Whether so many producers take too long to write in one turn of the loop."""
+    return producer_count > MAX_WRITTEN_AT_ONCE
 
 
 class SnapshotFiles:
@@ -100,7 +109,7 @@ class SnapshotFiles:
     # Removing
 
     def withdraw(self, offset: int | None = None) -> None:
-        """Sees to it that the snapshot of an offset, or any that was begun, does not appear."""
+        """Keeps the snapshot of an offset, or all that were begun, from appearing."""
         for unwritten in self._unwritten:
             if offset in (None, unwritten.offset):
                 unwritten.withdraw()

@@ -42,13 +42,13 @@ from odradek.files import Disk
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import CONTROL_MASK, MAX_SEQUENCE, TRANSACTIONAL_MASK, BatchHeader
 from odradek.records.control import EndTransactionMarker
+from odradek.storage.producers import snapshot_files
 from odradek.storage.producers.entry import (
     NO_EPOCH,
     NO_SEQUENCE,
     CachedBatch,
     ProducerEntry,
 )
-from odradek.storage.producers.snapshot_files import SnapshotFiles
 from odradek.storage.producers.unstable_transactions import (
     CompletedTransaction,
     UnstableTransactions,
@@ -68,9 +68,6 @@ logger = logging.getLogger(__name__)
 
 # The transaction.version from which on each transaction has an epoch of its own.
 FIRST_VERSION_WITH_EPOCHS: Final = 2
-
-# A snapshot of more producers is written by a thread: encoding this many takes half a millisecond.
-MAX_WRITTEN_AT_ONCE: Final = 500
 
 
 class ProducerStateManager:
@@ -116,7 +113,7 @@ class ProducerStateManager:
         requires_verification: bool = False,
     ) -> None:
         self.topic_partition = topic_partition
-        self.snapshots = SnapshotFiles(disk, directory)
+        self.snapshots = snapshot_files.SnapshotFiles(disk, directory)
         self.expiration_ms = expiration_ms
         self.requires_verification = requires_verification
         self.verifications = Verifications()
@@ -569,7 +566,7 @@ class ProducerStateManager:
             OSError: The disk refused.
         """
         offset = self.map_end_offset
-        if len(self.producers) <= MAX_WRITTEN_AT_ONCE:
+        if not snapshot_files.are_many(len(self.producers)):
             self.take_snapshot(sync=False)
         elif offset > self.last_snapshot_offset:
             self.snapshots.begin(offset, self.view())

@@ -13,7 +13,7 @@ import pytest
 from odradek.model import AppendOrigin
 from odradek.storage.log.log import Log
 from odradek.storage.log.retention import delete_old_segments
-from odradek.storage.producers import state as producer_state
+from odradek.storage.producers import snapshot_files
 from odradek.storage.producers.snapshot import load_snapshot
 from odradek.testing import SimDisk, SimulatedCrash
 from tests.support.held_tasks import HeldTasks
@@ -25,7 +25,7 @@ Facts = dict[int, tuple[object, ...]]
 
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_state, "MAX_WRITTEN_AT_ONCE", PRODUCERS - 1)
+    monkeypatch.setattr(snapshot_files, "MAX_WRITTEN_AT_ONCE", PRODUCERS - 1)
 
 
 class Held:
