@@ -10,11 +10,14 @@ from typing import Literal
 
 import pytest
 
+from odradek.files import Disk
 from odradek.model import AppendOrigin
 from odradek.storage.log.log import Log
 from odradek.storage.log.retention import delete_old_segments
 from odradek.storage.producers import snapshot_files
+from odradek.storage.producers.entry import ProducerEntry
 from odradek.storage.producers.snapshot import load_snapshot
+from odradek.storage.producers.views import ProducerView
 from odradek.testing import SimDisk, SimulatedCrash
 from tests.support.held_tasks import HeldTasks
 from tests.support.logs import LogFixture, batch, file_names
@@ -286,3 +289,37 @@ def test_a_roll_with_many_producers_is_a_short_turn(tmp_path: Path) -> None:
             held.tasks.run_all()
         assert len(loaded(held.log, held.log.log_end_offset)) == count
     assert shortest_ns < 10_000_000, f"{shortest_ns / 1e6:.1f} ms"
+
+
+def test_one_is_begun_for_each_offset_beyond_the_last(tmp_path: Path) -> None:
+    with LogFixture(tmp_path) as fixture:
+        held = Held(fixture)
+        held.fill()
+        state, base = held.log.producer_state, held.log.log_end_offset
+        state.begin_snapshot()
+        assert [one.offset for one in state.snapshots.unwritten(base)] == [base]
+        state.update_map_end_offset(base + 1)
+        state.begin_snapshot()
+        assert [one.offset for one in state.snapshots.unwritten(base + 1)] == [base, base + 1]
+        assert [one.offset for one in state.snapshots.unwritten(base)] == [base]
+        assert state.snapshots.unwritten(base - 1) == []
+
+
+def test_so_many_are_many() -> None:
+    assert not snapshot_files.are_many(snapshot_files.MAX_WRITTEN_AT_ONCE)
+    assert snapshot_files.are_many(snapshot_files.MAX_WRITTEN_AT_ONCE + 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "kept"),
+    [(10, 20, [10, 20]), (11, 20, [20]), (10, 19, [10]), (11, 19, []), (9, 21, [10, 20])],
+)
+def test_those_outside_of_the_records_are_withdrawn(
+    tmp_path: Path, first: int, last: int, kept: list[int]
+) -> None:
+    files = snapshot_files.SnapshotFiles(Disk(), str(tmp_path))
+    for offset in (10, 20):
+        files.begin(offset, ProducerView({7: ProducerEntry(7, 0)}))
+    files.keep_between(first, last)
+    files.finish()
+    assert files.offsets() == kept
