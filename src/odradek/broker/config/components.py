@@ -154,6 +154,7 @@ class LogSettings:
     transaction_verification_enabled: bool = key(
         "transaction.partition.verification.enable",
         default=True,
+        dynamic=True,
         doc="Whether a partition's leader asks the coordinator of a transaction before it appends "
         "the first batch. Without it a late batch can open a transaction that is never ended.",
     )

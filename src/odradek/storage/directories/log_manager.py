@@ -210,6 +210,10 @@ class LogManager:
         """Sets how many logs of a directory are opened, or closed, at once."""
         self._config = replace(self._config, recovery_threads_per_data_dir=count)
 
+    def verify_transactions(self, *, is_on: bool) -> None:
+        """Sets whether a transaction is verified before its first batch, from the next one on."""
+        self._services.verification_switch.is_on = is_on
+
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Closes the logs and unlocks the directories; also after a failed `startup`.
 

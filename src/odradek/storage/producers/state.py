@@ -53,7 +53,11 @@ from odradek.storage.producers.unstable_transactions import (
     CompletedTransaction,
     UnstableTransactions,
 )
-from odradek.storage.producers.verifications import Verifications, is_first_of_transaction
+from odradek.storage.producers.verifications import (
+    Verifications,
+    VerificationSwitch,
+    is_first_of_transaction,
+)
 
 __all__ = [
     "FIRST_VERSION_WITH_EPOCHS",
@@ -77,8 +81,8 @@ class ProducerStateManager:
         directory: The partition directory, where snapshots are; it need not exist yet.
         disk: Where the files live.
         expiration_ms: How long a producer is kept after its newest batch or marker.
-        requires_verification: Whether the first batch of a transaction is refused unless its
-            coordinator has verified it.
+        verification_switch: Whether the first batch of a transaction is refused unless its
+            coordinator has verified it; off if not given.
 
     Attributes:
         producers: Producer id -> entry. Read by others, changed here.
@@ -94,8 +98,8 @@ class ProducerStateManager:
         "last_snapshot_offset",
         "map_end_offset",
         "producers",
-        "requires_verification",
         "topic_partition",
+        "verification_switch",
         "verifications",
     )
 
@@ -106,13 +110,13 @@ class ProducerStateManager:
         *,
         disk: Disk,
         expiration_ms: int,
-        requires_verification: bool = False,
+        verification_switch: VerificationSwitch | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         # Replaced when the directory of the log is renamed.
         self.directory = directory
         self.expiration_ms = expiration_ms
-        self.requires_verification = requires_verification
+        self.verification_switch = verification_switch or VerificationSwitch()
         self.verifications = Verifications()
         self.producers: dict[int, ProducerEntry] = {}
         self.map_end_offset = 0
@@ -137,7 +141,7 @@ class ProducerStateManager:
             ApiError: 45, 47 or 48, by the table above.
         """
         entry = self.producers.get(header.producer_id)
-        if header.attributes & TRANSACTIONAL_MASK and self.requires_verification:
+        if header.attributes & TRANSACTIONAL_MASK and self.verification_switch.is_on:
             self.verifications.check(self.topic_partition, header, entry, origin)
         if entry is None:
             return None
@@ -176,7 +180,7 @@ class ProducerStateManager:
         by the question alone, and is asked even where nothing is verified.
         """
         entry = self.producers.get(header.producer_id)
-        return (adds or self.requires_verification) and is_first_of_transaction(
+        return (adds or self.verification_switch.is_on) and is_first_of_transaction(
             header, entry, is_sequenced=header.base_sequence >= 0
         )
 
