@@ -178,10 +178,23 @@ class StateWriter:
             on_appended: Called before `on_committed`, and before this returns, unless the append
                 fails.
         """
-        assert records, "a decision without records needs no append"
-        wall_ms = self._now_ms()
-        batch = build_batch(
-            [(wall_ms, key, value, ()) for key, value in records], codec=self._codec
-        )
+        batch = self._build(records)
         self._before_append()
         self._topic.append(partition, leader_epoch, batch, on_committed, on_appended)
+
+    def try_write(
+        self, partition: int, leader_epoch: int, records: Sequence[Record]
+    ) -> tuple[ErrorCode, int] | None:
+        """Does the same at once, if there is no replica to wait for.
+
+        Returns the error and the offset of the first record, -1 with an error. Returns None and
+        appends nothing if `write` has to be used.
+        """
+        batch = self._build(records)
+        self._before_append()
+        return self._topic.try_append(partition, leader_epoch, batch)
+
+    def _build(self, records: Sequence[Record]) -> bytearray:
+        assert records, "a decision without records needs no append"
+        wall_ms = self._now_ms()
+        return build_batch([(wall_ms, key, value, ()) for key, value in records], codec=self._codec)
