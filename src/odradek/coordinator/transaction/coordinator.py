@@ -33,9 +33,9 @@ from odradek.coordinator.transaction.markers import MarkerDelivery, MarkerQueues
 from odradek.coordinator.transaction.metrics import TransactionMetrics, register_gauges
 from odradek.coordinator.transaction.partition_load import TRANSACTIONS_TOPIC, TransactionLoad
 from odradek.coordinator.transaction.ports import (
+    ImmediateMarkerWriter,
     Leaders,
     MarkerSender,
-    MarkerWriter,
     TransactionsTopic,
 )
 from odradek.coordinator.transaction.records import (
@@ -110,7 +110,7 @@ class TransactionCoordinator:
         transaction_version: Callable[[], int],
         leaders: Leaders,
         send_markers: MarkerSender,
-        write_marker: MarkerWriter,
+        write_marker: ImmediateMarkerWriter,
         clock: PreciseClock,
         tasks: Tasks,
         metrics: MetricRegistry,

@@ -34,10 +34,10 @@ from typing import Final, NamedTuple
 from odradek.clock import PreciseClock
 from odradek.coordinator.transaction.ports import (
     NO_LEADER_NOW,
+    ImmediateMarkerWriter,
     Leaders,
     MarkerResults,
     MarkerSender,
-    MarkerWriter,
 )
 from odradek.coordinator.transaction.transaction import Partitions
 from odradek.errors import ErrorCode, OdradekError
@@ -143,7 +143,7 @@ class MarkerQueues:
         self,
         leaders: Leaders,
         send: MarkerSender,
-        write_now: MarkerWriter,
+        write_now: ImmediateMarkerWriter,
         *,
         clock: PreciseClock,
         tasks: Tasks,

@@ -10,10 +10,10 @@ from odradek.model import TopicPartition, TransactionMarker
 
 __all__ = [
     "NO_LEADER_NOW",
+    "ImmediateMarkerWriter",
     "Leaders",
     "MarkerResults",
     "MarkerSender",
-    "MarkerWriter",
     "TransactionsTopic",
 ]
 
@@ -49,7 +49,7 @@ class MarkerSender(Protocol):
         ...
 
 
-class MarkerWriter(Protocol):
+class ImmediateMarkerWriter(Protocol):
     """Writes a marker at once, if there is nothing to wait for."""
 
     def __call__(self, marker: TransactionMarker, /) -> MarkerResults | None:

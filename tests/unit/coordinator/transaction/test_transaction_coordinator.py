@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PARTITIONS = {"t": frozenset({0, 1})}
 
 
-def run(scenario: Callable[[TransactionWorld], Awaitable[None]], **options: int) -> None:
+def run(scenario: Callable[[TransactionWorld], Awaitable[None]], **options: Any) -> None:
     async def live() -> None:
         world = TransactionWorld(**options)
         await settle()
