@@ -137,7 +137,8 @@ class _Session:
 
         try:
             return self._runner.run(bounded())
-        except (ProducerFenced, IllegalOperation) as error:  # Fenced meanwhile: no transaction.
+        except (ProducerFenced, IllegalOperation, AssertionError) as error:
+            # Fenced meanwhile, or it has given up: there is no transaction to abort.
             raise BrokenError(repr(error)) from error
         except TimeoutError as error:
             # Whether it was done is not known, and it cannot be called again.
