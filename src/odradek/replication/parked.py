@@ -130,7 +130,7 @@ class ParkedRequests:
                 self._is_check_asked_for = True
                 self.after_answers(self._on_answers_given)
 
-    def release(self, changed: Iterable[tuple[TopicPartition, bool]]) -> None:
+    def release(self, changed: Iterable[tuple[Hashable, bool]]) -> None:
         """Checks the requests that wait for these; each is (partition, watermark moved)."""
         self.shared_read = None
         for tp, moved in changed:

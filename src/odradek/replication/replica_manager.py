@@ -24,6 +24,7 @@ from odradek.model import TopicPartition
 from odradek.replication.appending import Appends
 from odradek.replication.directory_moves import DirectoryMoves
 from odradek.replication.following.replica_fetchers import ReplicaFetchers
+from odradek.replication.follower_news import WatermarkDelay
 from odradek.replication.gauges import register_replica_gauges
 from odradek.replication.high_watermarks import HighWatermarkCheckpoints
 from odradek.replication.hosted import HostedPartitions
@@ -81,6 +82,7 @@ class ReplicaManager:
         self._hosted = hosted
         self.stats = stats
         self.purgatories = purgatories
+        self._clock = clock
         self._parked = parked = ParkedRequests(purgatories)
         internal_topics = config.internal_topics
         self.appends = Appends(
@@ -142,6 +144,23 @@ class ReplicaManager:
     def use_isr_updates(self, submit: Callable[[Partition, IsrChange], None]) -> None:
         """Sets the function that carries out ISR changes caused by followers' fetches."""
         self.reads.submit_isr_change = submit
+
+    def use_watermark_delay(
+        self, delay_ms: int, call_later: Callable[[int, Callable[[], object]], None]
+    ) -> None:
+        """Lets high watermarks wait for records to travel to followers with.
+
+        Args:
+            delay_ms: The longest.
+            call_later: Calls back after some milliseconds.
+        """
+        parked = self._parked
+        self.reads.watermark_delay = WatermarkDelay(
+            delay_ms,
+            clock=self._clock,
+            call_later=call_later,
+            wake=lambda news: parked.release([(news, False)]),
+        )
 
     def use_racks(self, rack_of: Callable[[int, str], str | None]) -> None:
         """Sends consumers that name their rack to followers there (KIP-392).
