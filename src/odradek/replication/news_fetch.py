@@ -2,9 +2,9 @@
 
 It waits under one key, that of its session, however many partitions it has. It ends as soon as a
 partition notes itself in the session's news (`follower_news`); if the follower waits for more than
-one byte, once the bytes behind its fetch offsets add up, or a role is news. A high watermark ends it
-when it has waited for records long enough. Partitions whose records are held back (`throttles`) do
-not end it.
+one byte, once the bytes behind its fetch offsets add up, or a role is news. A high watermark ends
+it when it has waited for records long enough. Partitions whose records are held back (`throttles`)
+do not end it.
 """
 
 from collections.abc import Callable, Collection

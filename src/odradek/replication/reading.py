@@ -332,7 +332,7 @@ class Reads:
         if params.max_wait_ms <= 0:
             return True
         readable = piece_count = 0
-        for wanted, result in results:
+        for _, result in results:
             if result.error is not _NONE or result.diverging_epoch is not None:
                 return True
             if result.preferred_read_replica != NO_REPLICA:

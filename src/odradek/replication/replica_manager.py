@@ -23,8 +23,8 @@ from odradek.metadata.ports import (
 from odradek.model import TopicPartition
 from odradek.replication.appending import Appends
 from odradek.replication.directory_moves import DirectoryMoves
-from odradek.replication.following.replica_fetchers import ReplicaFetchers
 from odradek.replication.follower_news import WatermarkDelay
+from odradek.replication.following.replica_fetchers import ReplicaFetchers
 from odradek.replication.gauges import register_replica_gauges
 from odradek.replication.high_watermarks import HighWatermarkCheckpoints
 from odradek.replication.hosted import HostedPartitions
