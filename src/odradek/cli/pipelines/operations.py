@@ -182,6 +182,7 @@ def _backfill(arguments: argparse.Namespace) -> int:
             app_name=f"odradek-{pipeline.name}-backfill",
             ship=pipeline.spark.ship,
             task_libraries=task_libraries(pipeline, names),
+            log_level="off",
         )
         try:
             counts = backfill(session, pipeline, sinks, start=start, end=end)
