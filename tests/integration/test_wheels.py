@@ -159,3 +159,11 @@ def test_a_wheel_whose_source_was_changed_refuses_to_start(compiled: Installed) 
         source.write_text(before)
     assert refused.returncode == 1
     assert "has changed since the compiled odradek.network.connection was built" in refused.stderr
+
+
+def test_a_wheel_brings_the_templates_of_pipelines(uncompiled: Installed) -> None:
+    written = uncompiled.run("odradek", "pipeline", "init", "shop.yaml", "--template", "shop")
+    assert written.returncode == 0, written.stderr
+    valid = uncompiled.run("odradek", "pipeline", "validate", "shop.yaml")
+    assert valid.stdout == "shop.yaml: pipeline 'shop' is valid\n", valid.stderr
+    assert (uncompiled.place / "customers.csv").exists()

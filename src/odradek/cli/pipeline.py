@@ -17,7 +17,7 @@ __all__ = ["ACTIONS", "add_arguments", "run"]
 
 # Action -> (one line of help, function that declares its arguments and sets `act`).
 ACTIONS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "init": ("write an example to start from", add_init),
+    "init": ("write a pipeline to start from", add_init),
     "validate": ("find all problems of a file, without Spark", add_validate),
     "plan": ("show what a run would do, without Spark", add_plan),
     "test": ("run the tests in a file, without a broker", add_test),
@@ -34,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, (summary, declare) in ACTIONS.items():
         action = actions.add_parser(name, help=summary, description=summary)
-        action.add_argument("file", metavar="FILE", help="the pipeline: YAML, or Python (.py)")
+        action.add_argument(
+            "file",
+            metavar="FILE",
+            nargs="?" if name == "init" else None,
+            help="the pipeline: YAML, or Python (.py)",
+        )
         action.add_argument(
             "--set",
             dest="settings",
