@@ -84,21 +84,12 @@ def build_session(
     master = effective_master(master)
     given = dict(conf or {})
     _refuse_other_master(master)
+    builder: SparkSession.Builder
     if is_connect(master):
         builder = SparkSession.builder.remote(master)
         settings = session_conf(master, given, checkpoint=checkpoint)
     else:
-        java = find_java(os.environ)
-        os.environ["JAVA_HOME"] = java.home
-        if "spark.pyspark.python" not in given:
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        options = archive_options(
-            java,
-            spark_home=os.path.dirname(pyspark.__file__),
-            spark_version=pyspark.__version__,
-            environ=os.environ,
-            may_create=keep_class_data,
-        )
+        options = _java_options(given, keep_class_data=keep_class_data)
         if quick_start:
             options = (*_QUICK, *options)
         if ship and needs_shipping(master):
@@ -126,6 +117,21 @@ def _check(session: SparkSession, *, is_shipped: bool, libraries: Sequence[str])
     except BaseException:
         session.stop()
         raise
+
+
+def _java_options(given: Mapping[str, str], *, keep_class_data: bool) -> tuple[str, ...]:
+    """Finds the Java, and the Python, that Spark is to run on; returns options for the Java."""
+    java = find_java(os.environ)
+    os.environ["JAVA_HOME"] = java.home
+    if "spark.pyspark.python" not in given:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return archive_options(
+        java,
+        spark_home=os.path.dirname(pyspark.__file__),
+        spark_version=pyspark.__version__,
+        environ=os.environ,
+        may_create=keep_class_data,
+    )
 
 
 @contextlib.contextmanager

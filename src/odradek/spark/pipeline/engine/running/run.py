@@ -120,21 +120,11 @@ def run_pipeline(
             display.on_wait("starting Spark")
             session = _own_session(pipeline, sinks, spark_log)
             stack.callback(_stop_session, session)
-        schemas = AvroSchemas(pipeline.registry)
-        supervisor = Supervisor(
-            {plan.name: _starter(session, pipeline, plan, schemas, display) for plan in plans},
-            pipeline.restart,
-            _All([metrics, display], pipeline),
-            clock=clock,
-            is_lost=lost.is_set,
-            is_once=is_once,
+        observers = _All([metrics, display], pipeline)
+        supervisor = _supervisor(
+            session, pipeline, plans, observers, display, clock, lost, is_once=is_once
         )
-
-        def stop() -> None:
-            display.on_stop()
-            supervisor.stop()
-
-        stack.enter_context(_signals(stop))
+        stack.enter_context(_signals(_stopping(supervisor, display)))
         try:
             is_good = supervisor.run()
         except _JAVA_GONE as error:
@@ -146,6 +136,36 @@ def run_pipeline(
         if lost.is_set():
             raise RefusedError("another run has taken the lock of a checkpoint of this run")
         return is_good
+
+
+def _supervisor(
+    session: SparkSession,
+    pipeline: Pipeline,
+    plans: Sequence[QueryPlan],
+    observer: Observer,
+    display: JsonDisplay | TableDisplay,
+    clock: Clock,
+    lost: threading.Event,
+    *,
+    is_once: bool,
+) -> Supervisor:
+    schemas = AvroSchemas(pipeline.registry)
+    return Supervisor(
+        {plan.name: _starter(session, pipeline, plan, schemas, display) for plan in plans},
+        pipeline.restart,
+        observer,
+        clock=clock,
+        is_lost=lost.is_set,
+        is_once=is_once,
+    )
+
+
+def _stopping(supervisor: Supervisor, display: JsonDisplay | TableDisplay) -> Callable[[], None]:
+    def stop() -> None:
+        display.on_stop()
+        supervisor.stop()
+
+    return stop
 
 
 def _own_session(
