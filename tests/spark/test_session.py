@@ -52,6 +52,7 @@ def test_a_source_that_spark_has_found_is_not_replaced(
 ) -> None:
     """Spark would warn: `replaced a statically registered data source`."""
     given: list[type] = []
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setattr(
         DataSourceRegistration, "register", lambda self, source: given.append(source)
     )

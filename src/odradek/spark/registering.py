@@ -32,14 +32,26 @@ def register(spark: "SparkSession") -> None:
     if is_remote():
         spark.dataSource.register(_source())  # The server runs it in its own interpreter.
         return
-    context = spark.sparkContext
-    is_ours = _is_this_python(os.environ.get("PYSPARK_PYTHON", "python3"))
+    is_found = _finds_it_itself(spark)
     if "PYSPARK_PYTHON" not in os.environ:
-        context.pythonExec = sys.executable
-    manager = spark._jsparkSession.sessionState().dataSourceManager()  # noqa: SLF001 - no public way
-    # Spark warns of a source that replaces one that it has found by itself.
-    if not (is_ours and manager.dataSourceExists("odradek")):
+        spark.sparkContext.pythonExec = sys.executable
+    if not is_found:
         spark.dataSource.register(_source())
+
+
+def _finds_it_itself(spark: "SparkSession") -> bool:
+    """Whether Spark's search has found this source: it warns of one that replaces what it found.
+
+    Asked on one machine only: Spark searches in the Python of the driver, and would run what it
+    finds in a Python of that path on a cluster, too.
+    """
+    environ = os.environ
+    chosen = environ.get("PYSPARK_DRIVER_PYTHON", environ.get("PYSPARK_PYTHON", "python3"))
+    master = spark.sparkContext.master or ""
+    if not master.startswith("local") or not _is_this_python(chosen):
+        return False
+    manager = spark._jsparkSession.sessionState().dataSourceManager()  # noqa: SLF001 - no public way
+    return bool(manager.dataSourceExists("odradek"))
 
 
 def _source() -> type:
