@@ -151,10 +151,11 @@ def _quiet_start(master: str, settings: Mapping[str, str], log_level: str | None
             output.begin()
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - likewise
         yield
-    except BaseException:
+    except Exception:
         output.show()
         raise
-    output.forget()
+    finally:
+        output.forget()
 
 
 def _await_java() -> None:

@@ -14,6 +14,7 @@ from typing import Final
 __all__ = ["JavaOutput"]
 
 _MAX_HELD: Final = 1_000  # Lines; a Java that fails says why at the end.
+_END_S: Final = 2  # For the last lines of a Java that has ended.
 
 
 class JavaOutput:
@@ -27,11 +28,12 @@ class JavaOutput:
         self._lock = threading.Lock()
         self._held: deque[str] = deque(maxlen=_MAX_HELD)
         self._is_holding = True
+        self._thread = threading.Thread(target=self._read, name="java-output", daemon=True)
 
     def begin(self) -> None:
         """Starts reading; the caller has started Java, or has failed to."""
         os.close(self.fileno)
-        threading.Thread(target=self._read, name="java-output", daemon=True).start()
+        self._thread.start()
 
     def forget(self) -> None:
         """Forgets the lines that were held, and passes on those to come."""
@@ -40,7 +42,8 @@ class JavaOutput:
             self._is_holding = False
 
     def show(self) -> None:
-        """Prints the lines that were held, and passes on those to come."""
+        """Prints the lines that were held, and passes on those to come; Java has failed."""
+        self._thread.join(_END_S)
         with self._lock:
             for line in self._held:
                 sys.stderr.write(line)
