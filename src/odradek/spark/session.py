@@ -154,7 +154,7 @@ def _quiet_start(master: str, settings: Mapping[str, str], log_level: str | None
     except Exception:
         output.show()
         raise
-    finally:
+    else:  # Nothing is said to a user who has interrupted the start.
         output.forget()
 
 
