@@ -154,7 +154,7 @@ def _quiet_start(master: str, settings: Mapping[str, str], log_level: str | None
     except Exception:
         output.show()
         raise
-    else:  # Nothing is said to a user who has interrupted the start.
+    else:  # After Ctrl-C the lines stay held, and are never shown.
         output.forget()
 
 
