@@ -14,6 +14,7 @@ from odradek.spark.pipeline.engine.problems import NotReadyError
 from odradek.spark.pipeline.engine.running.preflight import find_unready, refuse_unready
 from odradek.spark.pipeline.engine.running.query_plans import plan_queries
 from odradek.testing import EmbeddedBroker
+from tests.support.commands import run_command
 from tests.support.ports import free_port, free_ports
 from tests.unit.spark.pipeline.files import valid
 
@@ -146,6 +147,17 @@ def test_tables_that_do_not_exist(look: Look, tmp_path: Path) -> None:
         (5, f"source 't1' reads the table {tmp_path}/no.csv, which does not exist"),
         (6, f"source 't2' reads the table {tmp_path}/*.none, which does not exist"),
     ]
+
+
+def test_a_backfill_looks_first_too(broker: str, tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text((HEAD + SOURCE + SINK).replace("BROKER", broker))
+    words = ("pipeline", "backfill", file, "--from", "earliest", "--to", "latest")
+
+    outcome = run_command(*words)
+
+    assert (outcome.code, outcome.out) == (1, "")
+    assert f"{file}:6:8: error: sink 'out' writes to the topic 'copies', which" in outcome.err
 
 
 @pytest.mark.slow

@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING, Any
 from odradek.cli.output import print_error, print_json, print_table
 
 if TYPE_CHECKING:
+    from odradek.spark.pipeline.engine.problems import NotReadyError
     from odradek.spark.pipeline.file import Loaded
+    from odradek.spark.pipeline.graph.model import Pipeline
 
-__all__ = ["add_init", "add_plan", "add_validate", "load_file", "parse_settings", "print_problems"]
+__all__ = [
+    "add_init",
+    "add_plan",
+    "add_validate",
+    "load_file",
+    "parse_settings",
+    "print_error_line",
+    "print_problems",
+    "print_unready",
+]
 
 _COMMAND = "pipeline"
 
@@ -180,6 +191,15 @@ def print_error_line(line: str) -> None:
 
     sys.stdout.flush()
     print(line, file=sys.stderr)
+
+
+def print_unready(error: "NotReadyError", pipeline: "Pipeline") -> None:
+    """Prints what a pipeline needs and cannot have, in the form of the problems of its file."""
+    from odradek.spark.pipeline.file.problems import mask
+
+    secrets = sorted(pipeline.secrets, key=len, reverse=True)
+    for place, message in error.problems:
+        print_error_line(f"{place}: error: {mask(message, secrets)}")
 
 
 def _as_json(problem: Any) -> dict[str, Any]:

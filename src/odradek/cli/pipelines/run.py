@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from odradek.cli.output import print_error, print_json
-from odradek.cli.pipelines.file import load_file, print_error_line
+from odradek.cli.pipelines.file import load_file, print_error_line, print_unready
 
 if TYPE_CHECKING:
     from odradek.spark.pipeline.engine.fixtures.fixture_runs import FixtureResult
@@ -162,8 +162,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print_error(_COMMAND, mask(str(error), pipeline.secrets))
         return _REFUSED
     except NotReadyError as error:
-        for place, message in error.problems:
-            print_error_line(f"{place}: error: {mask(message, pipeline.secrets)}")
+        print_unready(error, pipeline)
         return _FAILED
     except (PipelineError, ConfigError) as error:
         print_error(_COMMAND, mask(str(error), pipeline.secrets))
