@@ -120,7 +120,7 @@ def test_a_value_that_cannot_be_cast_ends_the_command(
         "table failed: people.yaml:10:1: CAST_INVALID_INPUT: The value 'old' of the type"
         ' "STRING" cannot be cast to "INT" because it is malformed. Correct the value as per the'
         " syntax, or change its target type. Use `try_cast` to tolerate malformed input and return"
-        f" NULL instead. (in the batch of {name}-0 up to 2)"
+        f" NULL instead. (in the batch of {name}-0 from 0 to 2)"
     )
     assert lines[-1] == "table failed: 0 records read and 0 rows written in 0 batches"
     assert [

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from odradek.spark.pipeline.engine.operations.checkpoint import CheckpointFolder
-from odradek.spark.pipeline.engine.running.failed_parts import batch_text, located
+from odradek.spark.pipeline.engine.running.failed_parts import (
+    batch_text,
+    located,
+    offsets_of_batch,
+)
 from odradek.spark.pipeline.engine.running.failures import Failure
 from odradek.spark.pipeline.engine.running.query_plans import plan_queries
 from tests.unit.spark.pipeline.files import valid
@@ -66,12 +70,28 @@ def test_the_line_of_the_file(query: str, failure: Failure, line: int, tmp_path:
 def test_the_offsets_are_those_of_the_batch_that_is_not_done(tmp_path: Path) -> None:
     """12:SP-64: topic, partition, first offset and end."""
     folder = CheckpointFolder(str(tmp_path))
-    assert batch_text(folder) == ""
+
+    def shown() -> str:
+        return batch_text(offsets_of_batch(folder))
+
+    assert shown() == ""
     begin(tmp_path, 0, {"0": 3, "1": 0})
-    assert batch_text(folder) == "t-0 up to 3, t-1 up to 0"
+    assert shown() == "t-0 up to 3, t-1 up to 0"
     end(tmp_path, 0)
-    assert batch_text(folder) == ""
+    assert shown() == ""
     begin(tmp_path, 1, {"0": 7, "1": 0, "2": 4})
-    assert batch_text(folder) == "t-0 from 3 to 7, t-2 up to 4"
+    assert shown() == "t-0 from 3 to 7, t-2 up to 4"
     begin(tmp_path, 1, {str(number): 1 for number in range(12)})
-    assert batch_text(folder).endswith(", … 2 more")
+    assert shown().endswith(", … 2 more")
+
+
+def test_the_first_batch_begins_where_the_file_says(tmp_path: Path) -> None:
+    """12:SP-64: Spark notes only where the first batch ends."""
+    text = FILE.replace("topic: t,", "topic: t, start: {t: {0: 2, 1: 0}},")
+    pipeline = valid(tmp_path, text)
+    (plan,) = plan_queries(pipeline, sinks=["table"])
+    begin(Path(plan.checkpoint), 0, {"0": 3, "1": 0})
+
+    failure = located(Failure("IOException", "no space"), pipeline, plan)
+
+    assert failure.position == "t-0 from 2 to 3"
