@@ -65,12 +65,12 @@ def test_a_pipeline_that_has_all_it_needs(look: Look, tmp_path: Path) -> None:
 
 
 def test_topics_that_do_not_exist(look: Look, broker: str) -> None:
-    text = HEAD + SOURCE.replace("topic: people", "topic: [poeple, people]") + SINK
+    text = HEAD + SOURCE.replace("topic: people", "topic: [peoples, people]") + SINK
     assert look(text) == [
         (
             4,
-            f"source 'people' reads the topic 'poeple', which {broker} does not have (did you mean"
-            f" 'people'?); create it: odradek topics create poeple --bootstrap-server {broker}",
+            f"source 'people' reads the topic 'peoples', which {broker} does not have (did you mean"
+            f" 'people'?); create it: odradek topics create peoples --bootstrap-server {broker}",
         ),
         (
             6,
