@@ -81,7 +81,7 @@ def check_topics(odradek: Commands) -> None:
 
 def check_produce_and_consume(odradek: Commands) -> None:
     odradek.ok("topics", "create", "p-c", "--partitions", 2)
-    sent = odradek.ok("produce", "p-c", "--json", stdin=b"zero\none\ntwo\n\nfour")
+    sent = odradek.ok("produce", "p-c", "--summary", stdin=b"zero\none\ntwo\n\nfour")
     assert sent.json == {
         "topic": "p-c",
         "messages": 5,

@@ -11,6 +11,7 @@ from odradek.cli.connecting import (
     report_errors,
     run_with_admin,
 )
+from odradek.cli.messages.copying import add_copy_parser, run_copy
 from odradek.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ examples:
   odradek topics describe orders
   odradek topics describe --under-replicated
   odradek topics alter orders --partitions 12 --delete-config retention.ms
+  odradek topics copy orders orders-backup
   odradek topics delete orders --if-exists
 """
 
@@ -93,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("names", nargs="+", metavar="TOPIC")
     delete.add_argument("--if-exists", action="store_true", help="a missing topic is no error")
 
+    add_copy_parser(actions)
     for action in (create, list_, describe, alter, delete):
         add_json_argument(action)
         add_connection_arguments(action)
@@ -100,6 +103,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the action; returns 1 if any topic failed."""
+    if arguments.action == "copy":
+        return run_copy(arguments)
     action = {
         "create": _create,
         "list": _list,
