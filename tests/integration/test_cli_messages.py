@@ -304,7 +304,7 @@ def test_whole_files_and_other_delimiters(odradek: Commands, topic: str, tmp_pat
     picture.write_bytes(bytes(range(256)) * 10)
     odradek.ok("produce", topic, "--whole", picture, picture)
     odradek.ok("produce", topic, "--delimiter", r"\0", stdin=b"a\nb\0c\0")
-    odradek.ok("produce", topic, "--delimiter=--", stdin=b"d--e")
+    odradek.ok("produce", topic, "--delimiter", "<>", stdin=b"d<>e")
     whole = picture.read_bytes()
     values = [one.value for one in all_records(odradek, topic)]
     assert values == [whole, whole, b"a\nb", b"c", b"d", b"e"]

@@ -21,9 +21,9 @@ __all__ = ["main"]
 COMMANDS = {
     "serve": ("odradek.cli.serve", "run a broker"),
     "cluster": ("odradek.cli.cluster", "run several brokers on this machine"),
-    "topics": ("odradek.cli.topics", "create, list, describe, alter and delete topics"),
-    "produce": ("odradek.cli.produce", "send lines of standard input as messages"),
-    "consume": ("odradek.cli.consume", "print the messages of a topic"),
+    "topics": ("odradek.cli.topics", "create, list, describe, alter, delete and copy topics"),
+    "produce": ("odradek.cli.produce", "send lines, JSON or whole files as messages"),
+    "consume": ("odradek.cli.consume", "print the messages of topics"),
     "groups": ("odradek.cli.groups", "show consumer groups, move their offsets"),
     "transactions": ("odradek.cli.transactions.commands", "show transactions, end those that hang"),
     "configs": ("odradek.cli.configs", "show and change settings of topics and brokers"),
