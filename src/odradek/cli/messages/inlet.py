@@ -155,24 +155,24 @@ class Inlet:
         if not self._has_end or not self.is_assigned:
             return records
         await self._look_up_ends()
-        ends = {tuple(tp): end for tp, end in self._ends.items()}
-        kept = [
-            one for one in records if one.offset < ends.get((one.topic, one.partition), one.offset)
-        ]
-        if len(kept) < len(records):
-            # So that a group commits no further than what is printed.
-            for tp, offset in first_offsets(
-                one for one in records if one.offset >= ends.get((one.topic, one.partition), 0)
-            ).items():
-                await self._consumer.seek(tp, offset)
-        reached = [
-            tp
-            for tp in self._consumer.assignment() - self._finished
-            if await self._consumer.position(tp) >= self._ends[tp]
-        ]
-        await self._consumer.pause(reached)
+        consumer, ends = self._consumer, self._ends
+        reached = {
+            tp: position
+            for tp in sorted(consumer.assignment() - self._finished)
+            if (position := await consumer.position(tp)) >= ends[tp]
+        }
+        for tp, position in reached.items():
+            if position > ends[tp]:
+                records = [
+                    one
+                    for one in records
+                    if one.offset < ends[tp] or (one.topic, one.partition) != tp
+                ]
+                # So that a group commits no further than what is printed.
+                await consumer.seek(tp, ends[tp])
+        await consumer.pause(reached)
         self._finished.update(reached)
-        return kept
+        return records
 
     async def _look_up_ends(self) -> None:
         unknown = sorted(self._consumer.assignment() - self._ends.keys())
