@@ -37,6 +37,8 @@ _FIELDS: Final = frozenset(
         *("key", "key_base64", "value", "value_base64"),
     }
 )
+# Those of a line that is written, if none is base64, in order.
+_WRITTEN: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _HEADER_FIELDS: Final = frozenset({"key", "key_base64", "value", "value_base64"})
 _MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
@@ -168,6 +170,37 @@ class JsonLines:
             at, index = line_end + 1, index + 1
 
     def _add(self, found: Any, into: MessageColumns) -> None:
+        if not (
+            type(found) is dict and len(found) == len(_WRITTEN) and self._add_plain(found, into)
+        ):
+            self._add_any(found, into)
+
+    def _add_plain(self, found: dict[str, Any], into: MessageColumns) -> bool:
+        """Adds a message as `write_json` writes it, without headers and base64, if it is one."""
+        try:
+            # As many fields as these, and all of these.
+            _, partition, _, timestamp, key, value, headers = [found[name] for name in _WRITTEN]
+        except KeyError:
+            return False
+        if (
+            headers
+            or type(timestamp) is not int
+            or not 0 <= timestamp <= _MAX_INT64
+            or type(partition) is not int
+            or not 0 <= partition <= _MAX_INT32
+            or not (key is None or type(key) is str)
+            or not (value is None or type(value) is str)
+        ):
+            return False
+        encoded = None if value is None else value.encode()
+        into.keys.append(None if key is None else key.encode())
+        into.values.append(encoded)
+        into.headers.append(())
+        into.timestamps.append(timestamp)
+        into.partitions.append(partition if self._keeps_partitions else None)
+        return True
+
+    def _add_any(self, found: Any, into: MessageColumns) -> None:
         if type(found) is not dict:
             raise ValueError(f"expected an object, found {dump(found)[:50]}")
         if not _FIELDS.issuperset(found):
