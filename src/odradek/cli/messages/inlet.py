@@ -74,6 +74,7 @@ class Inlet:
 
     def on_partitions_revoked(self, partitions: "Sequence[TopicPartition]") -> None:
         """Forgets the ends: another member may read on before the partitions come back."""
+        self.is_assigned = False  # Until the next assignment: no partition is not the end of all.
         for tp in partitions:
             self._ends.pop(tp, None)
             self._finished.discard(tp)

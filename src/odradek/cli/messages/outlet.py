@@ -189,7 +189,8 @@ class Outlet:
         await self.finish()
         assert self._producer is not None, "it is open"
         await self._producer.close()
-        self._most_bytes = min(max(2 * size, size + _OVERHEAD_BYTES), _MAX_INT32)
+        # The next power of two: enough for more of its kind, and a request has one of them only.
+        self._most_bytes = min(1 << (size + _OVERHEAD_BYTES).bit_length(), _MAX_INT32)
         await self._open()
 
     async def _open(self) -> "Producer":
