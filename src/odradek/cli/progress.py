@@ -10,7 +10,7 @@ from typing import Final, Self, TextIO
 
 from odradek.clock import Clock, SystemClock
 
-__all__ = ["Progress", "end_open_line"]
+__all__ = ["Progress", "count_of", "end_open_line"]
 
 # More updates cannot be read, and a write costs more than counting many messages.
 _INTERVAL_MS: Final = 200
@@ -23,6 +23,11 @@ def end_open_line() -> None:
     """Ends the line that shows progress, if there is one, before other output is printed."""
     if _open is not None:
         _open.end_line()
+
+
+def count_of(count: int) -> str:
+    """A number of messages, for people."""
+    return "1 message" if count == 1 else f"{count:,} messages"
 
 
 class Progress:
@@ -76,7 +81,7 @@ class Progress:
 
     def _print(self, what: str = "") -> None:
         global _open
-        text = f"\r{self._count:,} messages{what}"
+        text = f"\r{count_of(self._count)}{what}"
         print(text, end="", file=self._stream, flush=True)
         self._shown_count = self._count
         self._next_ms = self._clock.monotonic_ms() + _INTERVAL_MS

@@ -16,7 +16,7 @@ from odradek.cli.connecting import (
     reach,
     run_command,
 )
-from odradek.cli.progress import Progress
+from odradek.cli.progress import Progress, count_of
 
 if TYPE_CHECKING:
     from odradek.cli.messages.outlet import Outlet
@@ -108,7 +108,7 @@ async def _copy(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"source": source, "target": target, "messages": outlet.sent_count})
     else:
-        print(f"copied {outlet.sent_count} messages from {source} to {target}")
+        print(f"copied {count_of(outlet.sent_count)} from {source} to {target}")
     return 0
 
 

@@ -233,8 +233,11 @@ def _scan_again(line: str, index: int, error: Exception) -> Any:
     """Parses a line that begins with blanks, or tells what is wrong with it."""
     try:
         return json.loads(line)
+    except json.JSONDecodeError as second:
+        where = f"{second.msg} at column {second.colno}"
+        raise JsonLineError(index, f"it is not JSON: {where}") from error
     except (ValueError, RecursionError) as second:
-        raise JsonLineError(index, f"it is not JSON: {second}") from error
+        raise JsonLineError(index, f"it cannot be read: {second}") from error
 
 
 def _read_bytes(found: dict[str, Any], name: str) -> bytes | None:
