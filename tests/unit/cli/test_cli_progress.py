@@ -16,7 +16,8 @@ def test_a_few_times_a_second_and_the_last_count_at_the_end() -> None:
             progress.show(count)
             clock.advance(1)
     shown = stream.getvalue().split("\r")[1:]
-    assert shown == ["1 message", *(f"{n:,} messages" for n in range(201, 2001, 200)), "2,000 messages\n"]
+    between = [f"{n:,} messages" for n in range(201, 2001, 200)]
+    assert shown == ["1 message", *between, "2,000 messages\n"]
 
 
 def test_the_last_words() -> None:
