@@ -38,7 +38,7 @@ from odradek.lazy_dataclass import dataclass
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize
 from odradek.storage.cleaning.config import CleanerConfig
 
-__all__ = ["BROKER_DEFINITION", "BrokerSettings", "load_broker_settings"]
+__all__ = ["BROKER_DEFINITION", "BrokerSettings", "load_broker_settings", "unknown_settings"]
 
 BROKER_DEFINITION: Final = Definition(
     NodeSettings,
@@ -61,7 +61,12 @@ BROKER_DEFINITION: Final = Definition(
 )
 
 # Variables of the project's tools.
-_RESERVED_VARIABLES: Final = ("ODRADEK_CACHE", "ODRADEK_PURE")
+_RESERVED_VARIABLES: Final = (
+    "ODRADEK_BOOTSTRAP_SERVERS",
+    "ODRADEK_CACHE",
+    "ODRADEK_PROFILE",
+    "ODRADEK_PURE",
+)
 
 _RESIZABLE: Final = ("num.network.threads", "num.io.threads")
 
@@ -306,6 +311,16 @@ def load_broker_settings(
     loaded = BrokerSettings.from_settings(settings)
     check_given_tls(settings, loaded.network.endpoints)
     return loaded
+
+
+def unknown_settings(given: Mapping[str, object]) -> dict[str, str | None]:
+    """The names that neither Odradek nor Kafka has, each with the nearest that Odradek has."""
+    settings = Settings(BROKER_DEFINITION, {SettingSource.COMMAND_LINE: given})
+    return {
+        one.name: one.suggestion
+        for one in settings.unknown
+        if not any(key in KAFKA_KEYS for key in base_names(one.name))
+    }
 
 
 def _read_properties(path: str) -> Mapping[str, str]:
