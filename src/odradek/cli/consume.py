@@ -142,14 +142,14 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.refuse("--offset needs --partition: offsets differ between partitions")
     if arguments.group is not None and arguments.partition is not None:
         arguments.refuse("--partition cannot go with --group: the group assigns partitions")
-    return run_command("consume", lambda: _consume(arguments))
+    return run_command("consume", lambda: _consume(arguments), arguments)
 
 
 async def _consume(arguments: argparse.Namespace) -> int:
     from odradek.client.consumer.consumer import Consumer
 
     logging.getLogger("odradek.client.consumer.fetcher").addHandler(_TroubleHandler())
-    config = client_settings(arguments) | {
+    own: dict[str, object] = {
         "isolation.level": arguments.isolation_level,
         "enable.auto.commit": arguments.group is not None,
         "allow.auto.create.topics": False,
@@ -163,7 +163,7 @@ async def _consume(arguments: argparse.Namespace) -> int:
         if arguments.from_beginning
         else "latest",
     }
-    async with Consumer(config) as consumer:
+    async with Consumer(client_settings(arguments, "consumer", own)) as consumer:
         await reach(consumer, arguments)
         told = await is_there(arguments.topic, consumer.partitions_for(arguments.topic))
         if arguments.group is not None:

@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Sends the lines; returns 1 if one could not be sent."""
-    return run_command("produce", lambda: _produce(arguments))
+    return run_command("produce", lambda: _produce(arguments), arguments)
 
 
 async def _produce(arguments: argparse.Namespace) -> int:
@@ -101,7 +101,7 @@ async def _produce(arguments: argparse.Namespace) -> int:
     summary = _Summary(arguments, progress)
     # No `on_error` output: the summary awaits every delivery and raises its error.
     producer = Producer(
-        client_settings(arguments) | _producer_settings(arguments),
+        client_settings(arguments, "producer", _producer_settings(arguments)),
         partitioner=RoundRobinPartitioner(keeps_keys=True),
         on_error=lambda _failed: None,
     )

@@ -21,6 +21,7 @@ ROWS = [("a-long-name", 3, None), ("b", 12, "x")]
 
 def as_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
 
 
 def test_a_table_on_a_terminal(
@@ -31,7 +32,7 @@ def test_a_table_on_a_terminal(
     print_table(("NAME", "COUNT"), [])
 
     assert capsys.readouterr().out == (
-        "NAME         COUNT  NOTE\na-long-name      3\nb               12  x\nNAME  COUNT\n"
+        "NAME         COUNT  NOTE\na-long-name      3\nb               12  x\nnothing to show\n"
     )
 
 
