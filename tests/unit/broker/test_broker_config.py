@@ -170,7 +170,9 @@ REFUSED = [
         id="tls-without-key",
     ),
     pytest.param(
-        {"listeners": "PLAINTEXT://0.0.0.0:1"}, "no peer can connect to that address", id="any-host"
+        {"listeners": "PLAINTEXT://:1", "advertised.listeners": "PLAINTEXT://0.0.0.0:1"},
+        "no peer can connect to that address",
+        id="any-host",
     ),
 ]
 

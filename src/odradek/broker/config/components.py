@@ -82,8 +82,14 @@ class NodeSettings:
         "process.roles",
         kind=Kind.LIST,
         default=None,
-        checks=(_NotOffered("a metadata quorum is not supported yet: every broker is its own"),),
-        doc="A metadata quorum is not supported yet; a broker with this key refuses to start.",
+        checks=(
+            _NotOffered(
+                "there is no metadata quorum, every broker is its own: take the CONTROLLER listener"
+                " out of listeners and advertised.listeners, and set zookeeper.connect for a"
+                " cluster of several brokers"
+            ),
+        ),
+        doc="There is no metadata quorum; a broker with this key refuses to start.",
     )
 
     @property

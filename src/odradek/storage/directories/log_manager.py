@@ -374,7 +374,7 @@ class LogManager:
         directory.logs[name] = log
         self._add(log)
         self._lost.pop(topic_partition, None)
-        logger.info("%s: created in %s", topic_partition, directory.path)
+        logger.debug("%s: created in %s", topic_partition, directory.path)
         return log
 
     def _check_all_online(self, topic_partition: TopicPartition) -> None:
