@@ -36,7 +36,7 @@ NOT_COMPILED = $(if $(filter 1,$(ODRADEK_PURE)),ODRADEK_PURE=1 asks for pure Pyt
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compiled test-compiled test-spark test-others parts demo test check unit mutants rewrite torture sim chaos restarts fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
+.PHONY: help setup compiled test-compiled test-spark test-others parts demo test check unit mutants rewrite torture sim chaos restarts fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -145,6 +145,9 @@ docs: $(READY) ## write the reference pages and the tree of ARCHITECTURE.md; che
 fuzz: $(READY) ## throw ever new examples at decoders and models for FUZZ_SECONDS (60)
 	@end=$$((SECONDS + $(FUZZ_SECONDS))); \
 	while [ $$SECONDS -lt $$end ]; do ODRADEK_EXAMPLES=explore $(BIN)/pytest -n 2 -q tests/fuzz tests/property; done
+
+dist: $(READY) ## build what a package index takes into dist/, and install and try it without a compiler
+	@scripts/dist
 
 clean: ## remove what make has made, except the cache of Apache Kafka
 	@rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -84,7 +84,7 @@ class NodeSettings:
         default=None,
         checks=(
             _NotOffered(
-                "there is no metadata quorum, every broker is its own: take the CONTROLLER listener"
+                "a metadata quorum is not supported yet, every broker is its own: take the CONTROLLER listener"
                 " out of listeners and advertised.listeners, and set zookeeper.connect for a"
                 " cluster of several brokers"
             ),
