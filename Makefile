@@ -62,10 +62,11 @@ test: $(READY) ## all checks and all tests, and once more with everything compil
 	@$(MAKE) -j 3 --output-sync=target test-spark test-others types
 
 # One after the other: the packages of Debian have one lock.
-parts: $(READY) ## fetch what `test` can do without: Apache Kafka, ZooKeeper, PostgreSQL, the Kafka connector of Spark
+parts: $(READY) ## fetch what `test` can do without: Apache Kafka, ZooKeeper, PostgreSQL, Prometheus, the Kafka connector of Spark
 	@scripts/kafka || echo "test: no Apache Kafka here, the tests that need it will be skipped"
 	@scripts/spark-connector || echo "test: no Kafka connector of Spark here, the tests that need it will be skipped"
 	@scripts/debian-packages zookeeper || echo "test: no ZooKeeper here, the tests that need it will be skipped"
+	@scripts/debian-packages prometheus || echo "test: no Prometheus here, the tests that need it will be skipped"
 	@scripts/debian-packages postgresql || echo "test: no PostgreSQL here, the tests that need it will be skipped"
 
 test-spark: $(READY) ## the tests of pipelines, on one real Spark; in a process of their own, whose logging Spark takes over
