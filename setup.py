@@ -137,8 +137,8 @@ checksums = {name: zlib.crc32(path.read_bytes()) for name, path in hot_path_sour
 if not is_pure and (asked == "1" or (is_wheel and asked != "0")):
     hot_path_extensions = hot_path(is_demanded=asked == "1")
 
-for each in [*loop_extensions, *hot_path_extensions]:
-    # Without tables for debuggers, which are two thirds of the size.
+for each in [*loop_extensions, *hot_path_extensions] if is_wheel else []:
+    # Without tables for debuggers, which are half of the size.
     each.extra_compile_args.append("-g0")
     each.extra_link_args.append("-s")
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from odradek.broker.config import BROKER_DEFINITION, KAFKA_KEYS, TOPIC_DEFINITION
 from odradek.errors import ErrorCode
 from tests.support.commands import Commands, run_command
+from tests.support.ports import free_port
 from tests.support.served import served
 
 pytestmark = pytest.mark.slow
@@ -178,3 +180,34 @@ def test_the_page_of_a_package_index_has_no_relative_links() -> None:
         links = re.findall(r"\]\(([^)]*)\)", page)
         assert all(link.startswith("https://") for link in links)
         assert bool(links) is (base is not None)
+
+
+def test_the_first_minute_of_the_readme(tmp_path: Path) -> None:
+    """Typed as it stands, but for the port, in a fresh directory."""
+    section = (ROOT / "README.md").read_text().partition("## Sixty seconds\n")[2]
+    first = section.partition("In a checkout")[0]
+    lines = re.findall(r"^    (.*odradek .*)$", first, re.MULTILINE)
+    assert lines[0].startswith("pip install odradek ")
+    assert lines[1].split()[:2] == ["odradek", "serve"]
+    environment = {"ODRADEK_LISTENERS": f"PLAINTEXT://127.0.0.1:{free_port()}"}
+    with served(tmp_path, environment=environment) as broker:
+        shown = []
+        for line in lines[2:]:
+            command = f"{line} --bootstrap-server {broker.address}"
+            command = command.replace("odradek", f"{sys.executable} -m odradek.cli.main", 1)
+            done = subprocess.run(
+                command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True
+            )
+            shown.append(done.stdout)
+        assert shown == ["created greetings with 3 partitions\n", "", "hello\n"]
+        assert (tmp_path / "odradek-data").is_dir()
+        broker.stop()
+
+
+def test_settings_that_pages_set_are_used(tmp_path: Path) -> None:
+    """Every `--set` of a page is a key that a broker or a topic has."""
+    known = {*BROKER_DEFINITION.keys, *TOPIC_DEFINITION.keys, *KAFKA_KEYS}
+    others = {"metrics", "interval.ms", "match"}
+    for page in PAGES.glob("*.md"):
+        for key in re.findall(r"--set ([\w.]+)=", page.read_text()):
+            assert key in known | others or key.startswith("odradek."), (page.name, key)
