@@ -247,3 +247,12 @@ def test_the_service_manager_is_told_and_sees_signs_of_life(tmp_path: Path) -> N
             while (last := manager.recv(4096)) == b"WATCHDOG=1":
                 pass
             assert last == b"STOPPING=1"
+
+
+def test_reasons_of_the_check_are_not_cut_on_a_terminal() -> None:
+    words = ("--set", "process.roles=broker", "--set", "num.partitions=2")
+    shown = run_command("serve", "--check", *words, terminal=True)
+    assert shown.lines[0] == "refused  process.roles"
+    reason = " ".join(line.strip() for line in shown.lines[1:-2])
+    assert reason.endswith("for a cluster of several brokers; remove the key")
+    assert shown.lines[-2] == "used     num.partitions"

@@ -84,9 +84,9 @@ class NodeSettings:
         default=None,
         checks=(
             _NotOffered(
-                "a metadata quorum is not supported yet, every broker is its own: take the CONTROLLER listener"
-                " out of listeners and advertised.listeners, and set zookeeper.connect for a"
-                " cluster of several brokers"
+                "a metadata quorum is not supported yet, every broker is its own: take the"
+                " CONTROLLER listener out of listeners and advertised.listeners, and set"
+                " zookeeper.connect for a cluster of several brokers"
             ),
         ),
         doc="There is no metadata quorum; a broker with this key refuses to start.",
