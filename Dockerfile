@@ -32,7 +32,7 @@ USER 9092:9092
 WORKDIR /var/lib/odradek
 VOLUME /var/lib/odradek
 EXPOSE 9092 9464
-HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --start-interval=1s CMD \
+HEALTHCHECK --interval=5s --timeout=5s --start-period=5m CMD \
     ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9464/healthz', timeout=4)"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["odradek"]

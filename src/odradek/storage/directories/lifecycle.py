@@ -246,8 +246,8 @@ def _begin_load(directory: LogDirectory, partitions: Sequence[PartitionDirectory
     count = sum(map(_is_opened, partitions))
     if count and not directory.had_clean_shutdown:
         logger.warning(
-            "%s: the last stop was not clean (kill, power cut or crash): %d logs are checked"
-            " from their recovery points on",
+            "%s: the last stop was not clean (kill, power cut or crash); logs to check from"
+            " their recovery points on: %d",
             directory.path, count, extra={"directory": directory.path},
         )  # fmt: skip
     return _Checkpoints(directory.read_recovery_points(), directory.read_log_starts())
