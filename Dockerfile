@@ -20,7 +20,8 @@ RUN ODRADEK_COMPILED=1 pip wheel --no-deps --wheel-dir /wheels . \
     && /opt/odradek/bin/pip install "${wheel}${EXTRAS:+[${EXTRAS}]}"
 
 FROM python:${PYTHON}-slim
-RUN useradd --system --uid 9092 --user-group --home-dir /var/lib/odradek --create-home --shell /usr/sbin/nologin odradek
+RUN groupadd --gid 9092 odradek \
+    && useradd --no-log-init --uid 9092 --gid 9092 --home-dir /var/lib/odradek --create-home --shell /usr/sbin/nologin odradek
 COPY --from=build /opt/odradek /opt/odradek
 ENV PATH=/opt/odradek/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
