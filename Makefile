@@ -36,7 +36,7 @@ NOT_COMPILED = $(if $(filter 1,$(ODRADEK_PURE)),ODRADEK_PURE=1 asks for pure Pyt
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compiled test-compiled test-spark test-others parts demo test check unit mutants rewrite torture sim chaos restarts fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
+.PHONY: help setup compiled test-compiled test-spark test-others parts demo test check unit mutants rewrite torture sim chaos restarts fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -62,10 +62,11 @@ test: $(READY) ## all checks and all tests, and once more with everything compil
 	@$(MAKE) -j 3 --output-sync=target test-spark test-others types
 
 # One after the other: the packages of Debian have one lock.
-parts: $(READY) ## fetch what `test` can do without: Apache Kafka, ZooKeeper, PostgreSQL, the Kafka connector of Spark
+parts: $(READY) ## fetch what `test` can do without: Apache Kafka, ZooKeeper, PostgreSQL, Prometheus, the Kafka connector of Spark
 	@scripts/kafka || echo "test: no Apache Kafka here, the tests that need it will be skipped"
 	@scripts/spark-connector || echo "test: no Kafka connector of Spark here, the tests that need it will be skipped"
 	@scripts/debian-packages zookeeper || echo "test: no ZooKeeper here, the tests that need it will be skipped"
+	@scripts/debian-packages prometheus || echo "test: no Prometheus here, the tests that need it will be skipped"
 	@scripts/debian-packages postgresql || echo "test: no PostgreSQL here, the tests that need it will be skipped"
 
 test-spark: $(READY) ## the tests of pipelines, on one real Spark; in a process of their own, whose logging Spark takes over
@@ -145,6 +146,9 @@ docs: $(READY) ## write the reference pages and the tree of ARCHITECTURE.md; che
 fuzz: $(READY) ## throw ever new examples at decoders and models for FUZZ_SECONDS (60)
 	@end=$$((SECONDS + $(FUZZ_SECONDS))); \
 	while [ $$SECONDS -lt $$end ]; do ODRADEK_EXAMPLES=explore $(BIN)/pytest -n 2 -q tests/fuzz tests/property; done
+
+dist: $(READY) ## build what a package index takes into dist/, and install and try it without a compiler
+	@scripts/dist
 
 clean: ## remove what make has made, except the cache of Apache Kafka
 	@rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -14,6 +14,7 @@ a wheel gets both, if there is a compiler, and everything else the first one.
 
 import json
 import os
+import re
 import sys
 import tomllib
 import zlib
@@ -62,16 +63,46 @@ def hot_path(*, is_demanded: bool) -> list[Extension]:
             raise
         print("odradek: mypy is missing, the hot path will not be compiled")
         return []
-    extensions: list[Extension] = mypycify(
-        [str(path) for path in hot_path_sources().values()],
-        opt_level=OPTIMISATION,
-        debug_level="0",  # Tracebacks have their lines without it.
-        target_dir="build/mypyc",
-        group_name="odradek",
-    )
+    try:
+        extensions: list[Extension] = mypycify(
+            [str(path) for path in hot_path_sources().values()],
+            opt_level=OPTIMISATION,
+            debug_level="0",  # Tracebacks have their lines without it.
+            target_dir="build/mypyc",
+            group_name="odradek",
+        )
+    except SystemExit:  # Its way to say that mypy has found errors, which are printed.
+        if is_demanded:
+            raise
+        print("odradek: mypyc refuses the hot path, which will not be compiled")
+        return []
     for extension in extensions:
         extension.optional = not is_demanded
     return extensions
+
+
+def page_of_index(readme: str, base: str | None) -> str:
+    """The README as the page of a package index, where relative links lead nowhere.
+
+    Args:
+        base: Where the files of the repository can be read. None: links become plain text.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        text, target = match.groups()
+        if "://" in target:
+            return match.group()
+        return f"[{text}]({base.rstrip('/')}/{target})" if base else text
+
+    page = re.sub(r"\[([^\]]*)\]\(([^)\s#][^)\s]*)\)", link, readme)
+    # Headings get no anchors there.
+    return re.sub(r"\[([^\]]*)\]\(#[^)\s]*\)", r"\1", page)
+
+
+def project_page() -> str:
+    with open("pyproject.toml", "rb") as file:
+        urls = tomllib.load(file)["project"].get("urls", {})
+    return page_of_index(Path("README.md").read_text(encoding="utf-8"), urls.get("Source"))
 
 
 class BuildWithManifest(build_ext):
@@ -106,7 +137,14 @@ checksums = {name: zlib.crc32(path.read_bytes()) for name, path in hot_path_sour
 if not is_pure and (asked == "1" or (is_wheel and asked != "0")):
     hot_path_extensions = hot_path(is_demanded=asked == "1")
 
+for each in [*loop_extensions, *hot_path_extensions] if is_wheel else []:
+    # Without tables for debuggers, which are half of the size.
+    each.extra_compile_args.append("-g0")
+    each.extra_link_args.append("-s")
+
 setup(
+    long_description=project_page(),
+    long_description_content_type="text/markdown",
     ext_modules=[*loop_extensions, *hot_path_extensions],
     cmdclass={"build_ext": BuildWithManifest} if hot_path_extensions else {},
 )

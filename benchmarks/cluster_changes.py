@@ -14,6 +14,7 @@ from benchmarks.clusters import ClusterServer, start_kafka_on_zookeeper
 from benchmarks.load_clients import Figures
 from benchmarks.servers import KAFKA, ODRADEK, Run
 from benchmarks.table import Row, at_most, cluster_benchmark
+from tests.chaos.clusters.base import SESSION_MS
 
 _TOPIC = "measured"
 _OTHER_TOPIC = "other"
@@ -34,7 +35,8 @@ def failover(run: Run) -> Iterator[Row]:
 
     A message is sent every five milliseconds: the one that waits longest is the first one that the
     dead leader did not answer. Most of the time is the rest of the session: a server of the store
-    counts it from the last sign of life, which came up to a third of a session before the kill.
+    counts it from the last sign of life, which both send every third of a session, so the kills are
+    spread over that third.
     """
 
     def measure(cluster: ClusterServer) -> Iterator[Figures]:
@@ -44,11 +46,14 @@ def failover(run: Run) -> Iterator[Row]:
             victim, *others = sorted(cluster.cluster.brokers, key=lambda one: one == controller)
             cluster.create_led_by(topic, (victim, *others))
             session = cluster.session_of(f"brokers/ids/{victim}")
+            assert session is not None, f"broker {victim} is not registered"
             with load_clients.latency_beside(
                 cluster.bootstrap, topic, size=_SIZE, per_second=_PER_SECOND
             ) as load:
                 load.wait_until_delivering()
                 load.begin()
+                cluster.wait_until_heard(session)
+                time.sleep((number + 0.5) / run.repeats * SESSION_MS / 3000)
                 killed = time.monotonic()
                 cluster.cluster.brokers[victim].kill()
                 cluster.wait_for(

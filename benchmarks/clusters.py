@@ -7,6 +7,7 @@ processes die with the one that started them, even if it is killed.
 """
 
 import contextlib
+import re
 import shutil
 import socket
 import struct
@@ -60,6 +61,8 @@ _CALL_S = 30
 _CREATE_LIMIT_S = 120
 _METADATA_VERSION = 7
 _CHAOS_ROOT = "/chaos"
+# What a server tells of a connection: its session, and when it was answered last.
+_HEARD = re.compile(r"sid=(?P<session>0x[0-9a-f]+),.*lresp=(?P<time>\d+)")
 
 
 class ZooKeeperKafkaCluster(Cluster):
@@ -169,6 +172,22 @@ class ClusterServer(Server):
                     session = line.strip().rstrip(":")
                 elif line.strip() == f"{_CHAOS_ROOT}/{path}":
                     return session
+        return None
+
+    def wait_until_heard(self, session: str) -> None:
+        """Until a server of the store hears of a session."""
+        heard = self._last_heard(session)
+        self.wait_for(
+            lambda: self._last_heard(session) != heard, f"{session} is heard", _CALL_S, 0.005
+        )
+
+    def _last_heard(self, session: str) -> str | None:
+        """The time at which the store answered a session last, by the clock of its server."""
+        for host in STORE_HOSTS:
+            for line in ask(self.cluster.network, host, "cons").splitlines():
+                found = _HEARD.search(line)
+                if found is not None and int(found["session"], 16) == int(session, 16):
+                    return found["time"]
         return None
 
     def create(self, topic: str, partitions: int) -> None:

@@ -84,6 +84,7 @@ JUDGED: Final = (
     Judged("odradek.replication.partition", _REPLICATION),
     Judged("odradek.storage.log.watermarks", _LOG),
     Judged("odradek.storage.producers.state", _LOG + _PRODUCERS),
+    Judged("odradek.storage.producers.snapshot_files", _LOG + _PRODUCERS),
 )
 
 _NEGATED: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {

@@ -45,6 +45,7 @@ Expected outcomes are values, not exceptions: an `ErrorCode` per partition.
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import TypeVar
 
 __all__ = [
     "ApiError",
@@ -88,7 +89,10 @@ __all__ = [
     "UnexpectedAppendOffsetError",
     "UnsupportedRequestError",
     "UnsupportedVersionError",
+    "without_traceback",
 ]
+
+_E = TypeVar("_E", bound=Exception)
 
 
 class ErrorCode(IntEnum):
@@ -286,6 +290,16 @@ _RETRIABLE = _REFRESH_METADATA | frozenset(
 
 class OdradekError(Exception):
     """Root of every exception this package raises on purpose."""
+
+
+def without_traceback(error: _E) -> _E:
+    """An error that is kept as a value, to be answered later.
+
+    Its traceback, and that of the error that led to it, have the frame whose variables it is kept
+    in: a cycle, with everything that the frame holds.
+    """
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
 
 
 class ApiError(OdradekError):

@@ -14,8 +14,8 @@ Rules for its callers:
 
 import mmap
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Final
 
@@ -23,6 +23,7 @@ __all__ = [
     "SECRET_MODE",
     "Disk",
     "make_directories",
+    "memory_file",
     "read_whole",
     "remove_files",
     "write_atomically",
@@ -203,3 +204,17 @@ def _write_synced(disk: Disk, temporary: str, data: bytes, *, is_secret: bool) -
         disk.fsync(fd)
     finally:
         disk.close(fd)
+
+
+@contextmanager
+def memory_file(text: str) -> Iterator[str]:
+    """A path to the text within the block, in memory.
+
+    OpenSSL reads keys from files only, and a secret must not reach the disk.
+    """
+    descriptor = os.memfd_create("odradek-key", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

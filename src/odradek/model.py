@@ -88,6 +88,11 @@ class Endpoint(NamedTuple):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.listener}://{host}:{self.port}"
 
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it is bound on every interface: no peer can connect to such a host."""
+        return self.host in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsr:

@@ -1,4 +1,7 @@
-"""Lets Spark find `format("odradek")` by itself: it looks for modules named ``pyspark_…``.
+"""Lets Spark find `format("odradek")`: it looks for modules named ``pyspark_…`` in its Python.
+
+That is the Python that ``PYSPARK_PYTHON`` names, else the first ``python3`` on the ``PATH``;
+`odradek.spark.register` registers the source also where that is another one than the driver's.
 
 Importing it never raises: one module that does hides all other sources from Spark. What is missing
 is told when the source is used.

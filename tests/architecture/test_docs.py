@@ -74,6 +74,14 @@ def test_every_package_is_in_the_layers() -> None:
     assert [name for name in sorted(found) if f"{name}/" not in layers] == []
 
 
+@pytest.mark.parametrize("parent", ["tests", "docs"])
+def test_every_folder_beside_the_sources_is_in_the_architecture(parent: str) -> None:
+    tree = (ROOT / "ARCHITECTURE.md").read_text().partition("\nBeside the sources:\n")[2]
+    folders = {path.parent.name for path in (ROOT / parent).glob("*/*.*")} - {"__pycache__"}
+
+    assert [name for name in sorted(folders) if f" {name}/" not in tree] == []
+
+
 def test_every_path_that_a_document_names_exists() -> None:
     """Left out: specifications, which say what must be, and the page that is made of the files."""
     missing = {

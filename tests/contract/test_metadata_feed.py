@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from odradek.coordination import EmbeddedEngine
+from odradek.coordination import CoordinationStore, EmbeddedEngine
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.delta import ImageDelta, LocalDelta, StoppedPartition
 from odradek.metadata.image import ClusterImage
@@ -28,6 +28,7 @@ from odradek.protocol.messages.stop_replica import (
 )
 from odradek.testing import ManualClock
 from tests.support.feeds import OfferedFeed
+from tests.support.zookeeper_sessions import fresh_store
 
 
 class Source(Protocol):
@@ -80,30 +81,44 @@ class StoreSource:
 
 
 @asynccontextmanager
-async def offered(_directory: Path) -> AsyncIterator[Source]:
+async def offered(_request: pytest.FixtureRequest) -> AsyncIterator[Source]:
     yield OfferedSource()
 
 
 @asynccontextmanager
-async def over_the_embedded_store(directory: Path) -> AsyncIterator[Source]:
+async def over_the_embedded_store(request: pytest.FixtureRequest) -> AsyncIterator[Source]:
+    directory: Path = request.getfixturevalue("tmp_path")
     async with EmbeddedEngine(str(directory)) as engine:
-        store = engine.connect()
-        await create_parents(store)
-        yield StoreSource(
-            StoreFeed(store, clock=ManualClock(), broker_epoch=lambda: 1, image=ClusterImage)
-        )
+        yield await over(engine.connect())
 
 
-ENGINES = {"fake": offered, "store-embedded": over_the_embedded_store}
+@asynccontextmanager
+async def over_zookeeper(request: pytest.FixtureRequest) -> AsyncIterator[Source]:
+    async with fresh_store(request.getfixturevalue("zookeeper")) as store:
+        yield await over(store)
+
+
+async def over(store: CoordinationStore) -> Source:
+    await create_parents(store)
+    return StoreSource(
+        StoreFeed(store, clock=ManualClock(), broker_epoch=lambda: 1, image=ClusterImage)
+    )
+
+
+ENGINES = {
+    "fake": offered,
+    "store-embedded": over_the_embedded_store,
+    "store-zookeeper": over_zookeeper,
+}
 
 
 @pytest.fixture(params=ENGINES)
 def run(
-    request: pytest.FixtureRequest, tmp_path: Path
+    request: pytest.FixtureRequest,
 ) -> Callable[[Callable[[Source], Awaitable[None]]], None]:
     def run(scenario: Callable[[Source], Awaitable[None]]) -> None:
         async def main() -> None:
-            async with asyncio.timeout(60), ENGINES[request.param](tmp_path) as source:
+            async with asyncio.timeout(60), ENGINES[request.param](request) as source:
                 await scenario(source)
 
         asyncio.run(main())

@@ -14,7 +14,7 @@ import pytest
 
 from odradek.controller.context import ControllerContext
 from odradek.controller.folding import apply_committed
-from odradek.coordination import EmbeddedEngine
+from odradek.coordination import CoordinationStore, EmbeddedEngine
 from odradek.errors import ControllerMoved
 from odradek.metadata.changes import (
     AssignmentChanged,
@@ -46,6 +46,7 @@ from odradek.metadata_store.persistence import StorePersistence
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.testing import ManualClock
 from tests.support.persistences import QuorumPersistence, VersionedPersistence
+from tests.support.zookeeper_sessions import fresh_store
 
 T0, T1 = (TopicPartition("t", partition) for partition in range(2))
 ID = uuid.UUID(int=7)
@@ -57,36 +58,45 @@ class Engine(NamedTuple):
 
 
 @asynccontextmanager
-async def versioned(_directory: Path) -> AsyncIterator[Engine]:
+async def versioned(_request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
     fake = VersionedPersistence()
     yield Engine(fake, fake.elect)
 
 
 @asynccontextmanager
-async def quorum(_directory: Path) -> AsyncIterator[Engine]:
+async def quorum(_request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
     fake = QuorumPersistence()
     yield Engine(fake, fake.elect)
 
 
 @asynccontextmanager
-async def over_the_embedded_store(directory: Path) -> AsyncIterator[Engine]:
+async def over_the_embedded_store(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+    directory: Path = request.getfixturevalue("tmp_path")
     async with EmbeddedEngine(str(directory)) as embedded:
-        store = embedded.connect()
-        await create_parents(store)
-        sleep = asyncio.sleep
-        persistence = StorePersistence(
-            store, 0, clock=ManualClock(), sleep=lambda _seconds: sleep(0)
-        )
-        yield Engine(persistence, lambda: None)  # It is the only broker.
+        yield await over(embedded.connect())
+
+
+@asynccontextmanager
+async def over_zookeeper(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+    async with fresh_store(request.getfixturevalue("zookeeper")) as store:
+        yield await over(store)
+
+
+async def over(store: CoordinationStore) -> Engine:
+    await create_parents(store)
+    sleep = asyncio.sleep
+    persistence = StorePersistence(store, 0, clock=ManualClock(), sleep=lambda _seconds: sleep(0))
+    return Engine(persistence, lambda: None)  # It is the only broker.
 
 
 ENGINES = {
     "fake-store": versioned,
     "fake-quorum": quorum,
     "store-embedded": over_the_embedded_store,
+    "store-zookeeper": over_zookeeper,
 }
 # Engines that compare each change with what is stored. The quorum's leader knows what is stored.
-WITH_CONFLICTS = ["fake-store", "store-embedded"]
+WITH_CONFLICTS = ["fake-store", "store-embedded", "store-zookeeper"]
 
 
 class Controller:
@@ -122,9 +132,9 @@ Scenario = Callable[[Controller], Awaitable[None]]
 Run = Callable[[Scenario], None]
 
 
-def run_on(name: str, directory: Path, scenario: Scenario) -> None:
+def run_on(name: str, request: pytest.FixtureRequest, scenario: Scenario) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), ENGINES[name](directory) as engine:
+        async with asyncio.timeout(60), ENGINES[name](request) as engine:
             events = engine.persistence.events()
             assert isinstance(events, AsyncGenerator)
             async with aclosing(events):
@@ -137,8 +147,8 @@ def run_on(name: str, directory: Path, scenario: Scenario) -> None:
 
 
 @pytest.fixture(params=ENGINES)
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    return lambda scenario: run_on(request.param, tmp_path, scenario)
+def run(request: pytest.FixtureRequest) -> Run:
+    return lambda scenario: run_on(request.param, request, scenario)
 
 
 def created(*replicas: int) -> TopicCreated:
@@ -274,7 +284,7 @@ def test_folding_the_commits_gives_what_a_new_controller_loads(run: Run) -> None
 
 @pytest.mark.parametrize("name", WITH_CONFLICTS)
 def test_a_change_decided_on_another_version_is_a_conflict_that_brings_what_is_stored(
-    name: str, tmp_path: Path
+    name: str, request: pytest.FixtureRequest
 ) -> None:
     """14:SM-4: and its neighbours are committed."""
 
@@ -304,4 +314,4 @@ def test_a_change_decided_on_another_version_is_a_conflict_that_brings_what_is_s
         )
         assert len(outcome.committed) == 1
 
-    run_on(name, tmp_path, scenario)
+    run_on(name, request, scenario)

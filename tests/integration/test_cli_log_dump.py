@@ -75,6 +75,7 @@ def test_installed_command_is_this_one(partition: Path) -> None:
 
 def test_bad_files_give_one_line_each_and_exit_code_1(partition: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "empty").mkdir()
     os.truncate(partition / f"{BASE}.log", 50_500)
     flip_bit(partition / f"{BASE}.index", 31)
     (tmp_path / f"{3:020d}.snapshot").write_bytes(b"")
@@ -82,7 +83,7 @@ def test_bad_files_give_one_line_each_and_exit_code_1(partition: Path, tmp_path:
     bad = [
         tmp_path / "missing" / f"{BASE}.txnindex",
         tmp_path / "notes.txt",
-        partition,
+        tmp_path / "empty",
         partition / f"{BASE}.log",
         tmp_path / f"{3:020d}.snapshot",
         tmp_path / "log-start-offset-checkpoint",

@@ -35,8 +35,8 @@ from odradek.protocol.messages.produce import (
     TopicProduceData,
 )
 from odradek.records.batch import iter_headers
-from odradek.replication.following.leader_endpoint import FetchAnswer, FetchQuestion
 from odradek.testing import AsyncEmbeddedCluster
+from tests.support.followers import ask_through
 from tests.support.logs import LogFixture, batch
 
 pytestmark = pytest.mark.slow
@@ -260,15 +260,8 @@ def test_a_tail_that_no_other_replica_has_is_cut(tmp_path: Path) -> None:
 @contextlib.contextmanager
 def held_fetches(replica_id: int, gate: asyncio.Event) -> Iterator[None]:
     """Holds the fetches of one broker while the gate is closed."""
-    fetch = WireEndpoint.fetch
-
-    async def fetch_through_gate(self: WireEndpoint, question: FetchQuestion) -> FetchAnswer:
-        if self._replica_id == replica_id:
-            await gate.wait()
-        return await fetch(self, question)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WireEndpoint, "fetch", fetch_through_gate)
+        patch.setattr(WireEndpoint, "ask", ask_through(gate, replica_id))
         yield
 
 

@@ -37,6 +37,26 @@ PLUGIN = "odradek.testing.pytest_plugin"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 
+# What the guide has no example of.
+SHARED = """
+def test_shared(odradek_session_broker, odradek_topic):
+    odradek_session_broker.send(odradek_topic, "x")
+    odradek_session_broker.assert_records(odradek_topic, ["x"])
+
+
+def test_a_topic_is_gone_after_its_test(odradek_session_broker, odradek_topic):
+    assert odradek_session_broker.records(odradek_topic) == []
+
+
+def test_three_brokers(odradek_cluster):
+    topic = odradek_cluster.create_topic()
+    odradek_cluster.send(topic, "x")
+    odradek_cluster.kill(0)
+    odradek_cluster.assert_records(topic, ["x"])
+    assert odradek_cluster.broker_ids == [1, 2]
+"""
+
+
 def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
     with EmbeddedBroker(data_dir=tmp_path) as broker:
         first = broker.bootstrap_servers
@@ -181,11 +201,11 @@ def test_the_plugin_costs_nothing_until_it_is_used() -> None:
 
 def test_the_examples_of_the_guide(tmp_path: Path) -> None:
     """A project of its own: its tests, its settings, the plugin and confluent-kafka."""
-    test, settings, *scripts = EXAMPLES
-    (tmp_path / "test_example.py").write_text(
-        test + "\n\ndef test_shared(odradek_session_broker):\n"
-        "    assert ':' in odradek_session_broker.bootstrap_servers\n"
-    )
+    tests = [one for one in EXAMPLES if re.search(r"^def test_", one, re.MULTILINE)]
+    (settings,) = [one for one in EXAMPLES if "def odradek_broker_settings" in one]
+    scripts = [one for one in EXAMPLES if one not in (*tests, settings)]
+    for number, text in enumerate((*tests, SHARED)):
+        (tmp_path / f"test_example_{number}.py").write_text(text)
     (tmp_path / "conftest.py").write_text(settings)
 
     result = subprocess.run(
@@ -199,7 +219,8 @@ def test_the_examples_of_the_guide(tmp_path: Path) -> None:
     )
 
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "2 passed" in result.stdout
+    assert f"{len(tests) + 3} passed" in result.stdout
+    assert scripts
     for script in scripts:
         shown = subprocess.run(
             [sys.executable, "-W", "error", "-c", script],

@@ -19,8 +19,8 @@ from odradek.client.admin import NewTopic
 from odradek.client.cluster import PartitionView
 from odradek.errors import ApiError
 from odradek.model import TopicPartition
-from odradek.replication.following.leader_endpoint import FetchAnswer, FetchQuestion
 from odradek.testing import AsyncEmbeddedCluster
+from tests.support.followers import ask_through
 from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.slow
@@ -164,14 +164,7 @@ def test_the_leader_is_read_when_the_follower_falls_out_of_the_isr(
     async def scenario() -> None:
         gate = asyncio.Event()
         gate.set()
-        fetch = WireEndpoint.fetch
-
-        async def fetch_through_gate(self: WireEndpoint, question: FetchQuestion) -> FetchAnswer:
-            if self._replica_id == 2:
-                await gate.wait()
-            return await fetch(self, question)
-
-        monkeypatch.setattr(WireEndpoint, "fetch", fetch_through_gate)
+        monkeypatch.setattr(WireEndpoint, "ask", ask_through(gate, 2))
         async with racks() as found:
             await found.write(20)
             settings = {"metadata.max.age.ms": 200, "fetch.max.wait.ms": 100}

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,7 +17,8 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from odradek import Producer
+from odradek import Admin, Producer
+from odradek.client.admin import ConfigOperation, ConfigResource, ConfigResourceType
 from odradek.errors import ErrorCode
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.envelope import parse_response
@@ -312,6 +314,37 @@ def test_a_batch_without_a_transaction_is_refused(port: int) -> None:
         ):
             assert producer.produce(1, b"nobody knows", version=version) is error
         assert b"nobody knows" not in read(port, 1, is_committed=False)[0]
+
+
+def test_verification_is_switched_while_the_broker_runs(tmp_path: Path) -> None:
+    """transaction.partition.verification.enable, for the cluster and for one broker (10, 9.9)."""
+    name = "transaction.partition.verification.enable"
+    with EmbeddedBroker(data_dir=tmp_path, settings=SETTINGS) as broker:
+        server = broker.bootstrap_servers
+        number = port_of(server)
+        create_topic(number, "t", 2)
+        with Admin(bootstrap_servers=server) as admin:
+            [own] = admin.describe_cluster().nodes
+            ids = itertools.count()
+
+            def is_refused() -> bool:
+                """Whether a batch that no coordinator knows is refused; of a new producer."""
+                with RawTransaction(number, f"switched-{next(ids)}", version=0) as producer:
+                    producer.init()
+                    told = producer.produce(0, b"not added", version=11)
+                    assert told in (NONE, ErrorCode.TRANSACTION_ABORTABLE)
+                    return told is not NONE
+
+            def is_switched(is_on: bool) -> bool:
+                return is_refused() == is_on
+
+            assert is_switched(True)
+            for resource_name in ("", str(own.id)):
+                resource = ConfigResource(ConfigResourceType.BROKER, resource_name)
+                for is_on in (False, True):
+                    change = ConfigOperation.set(name, str(is_on).lower())
+                    assert admin.incremental_alter_configs({resource: [change]}) == {resource: None}
+                    wait_until(partial(is_switched, is_on))
 
 
 def test_compressed_batches_that_wait_for_their_coordinator(port: int) -> None:

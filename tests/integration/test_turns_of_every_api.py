@@ -7,7 +7,6 @@ machine delays this test and does not fail it.
 
 import asyncio
 import contextlib
-import gc
 import itertools
 import struct
 import threading
@@ -20,8 +19,10 @@ import pytest
 
 from odradek.broker.dispatch import HANDLERS, MAX_REQUEST_BYTES
 from odradek.errors import ErrorCode
+from odradek.garbage import PacedCollector
 from odradek.network.loop_turns import MeasuredLoop
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
+from odradek.protocol.enums import MAX_TIMESTAMP
 from odradek.protocol.envelope import encode_request
 from odradek.protocol.headers import RequestHeader
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
@@ -56,7 +57,6 @@ from odradek.protocol.registry import request_type
 from odradek.protocol.schema import Message, replace
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.storage.segments.timestamp_search import MAX_TIMESTAMP
 from odradek.testing.broker import AsyncEmbeddedBroker
 from tests.conformance.clients.raw import RawConnection
 from tests.support.fullest_requests import array_paths, fullest_request
@@ -90,6 +90,16 @@ class MeasuredBroker:
         self._thread.join()
         self.loop.close()
 
+    @contextlib.contextmanager
+    def paced_collector(self) -> Iterator[PacedCollector]:
+        """Paces the garbage collector of this process, as `odradek serve` does."""
+        turns = self.loop.turns
+        collector = PacedCollector(lambda: turns.buckets.total_ns, turns.note)
+        with collector.paced():
+            task = asyncio.run_coroutine_threadsafe(collector.run(), self.loop)
+            yield collector
+            task.cancel()
+
     @property
     def port(self) -> int:
         return int(self._broker.bootstrap_servers.rpartition(":")[2])
@@ -106,13 +116,9 @@ def batch(value: bytes = b"value", count: int = 1, codec: Codec = Codec.NONE) ->
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredBroker]:
     made = MeasuredBroker(tmp_path_factory.mktemp("turns"))
     made.start()
-    # A collection would count as a turn of whichever request it falls into.
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    yield made
-    gc.enable()
-    gc.unfreeze()
+    # As `odradek serve` does it: a collection counts as a turn of the request it falls into.
+    with made.paced_collector():
+        yield made
     made.stop()
 
 

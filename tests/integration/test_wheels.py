@@ -5,10 +5,13 @@ compiled` left behind goes with it: the build then finds that it has little to d
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tomllib
 import venv
 from pathlib import Path
 from typing import NamedTuple
@@ -72,8 +75,16 @@ def _environment(**settings: str) -> dict[str, str]:
 
 def _copy_sources(to: Path) -> Path:
     to.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in (
+        "pyproject.toml",
+        "setup.py",
+        "MANIFEST.in",
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE",
+    ):
         shutil.copy2(ROOT / name, to)
+    shutil.copytree(ROOT / "examples", to / "examples")
     ignored = shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__", "compiled.json")
     shutil.copytree(ROOT / "src", to / "src", ignore=ignored)
     return to
@@ -159,3 +170,41 @@ def test_a_wheel_whose_source_was_changed_refuses_to_start(compiled: Installed) 
         source.write_text(before)
     assert refused.returncode == 1
     assert "has changed since the compiled odradek.network.connection was built" in refused.stderr
+
+
+def test_a_wheel_brings_the_templates_of_pipelines(uncompiled: Installed) -> None:
+    written = uncompiled.run("odradek", "pipeline", "init", "shop.yaml", "--template", "shop")
+    assert written.returncode == 0, written.stderr
+    valid = uncompiled.run("odradek", "pipeline", "validate", "shop.yaml")
+    assert valid.stdout == "shop.yaml: pipeline 'shop' is valid\n", valid.stderr
+    assert (uncompiled.place / "customers.csv").exists()
+
+
+def test_a_source_distribution_has_sources_and_examples_alone(tmp_path: Path) -> None:
+    sources = _copy_sources(tmp_path / "sources")
+    (sources / "src" / "odradek" / "records" / "_stale.so").touch()
+    code = "import setuptools.build_meta as backend; backend.build_sdist('..')"
+    _check_run([sys.executable, "-c", code], cwd=sources, ODRADEK_PURE="1")
+    [archive] = tmp_path.glob("odradek-*.tar.gz")
+    with tarfile.open(archive) as tar:
+        names = {name.partition("/")[2] for name in tar.getnames() if tar.getmember(name).isfile()}
+        description = tar.extractfile(next(n for n in tar.getnames() if n.endswith("PKG-INFO")))
+        assert description is not None
+        text = description.read().decode()
+    examples = {
+        str(path.relative_to(ROOT)) for path in (ROOT / "examples").rglob("*") if path.is_file()
+    }
+    assert examples <= names
+    assert {"CHANGELOG.md", "LICENSE", "pyproject.toml", "setup.py"} <= names
+    assert "src/odradek/records/_codec.pyx" in names
+    assert not [name for name in names if name.endswith((".so", ".pyc", "compiled.json"))]
+    # A package index shows it, where relative links lead nowhere.
+    assert "# Odradek" in text
+    assert not re.search(r"\]\((?!https?://)", text)
+
+
+def test_an_isolated_build_has_the_types_of_what_compiled_modules_import() -> None:
+    """Without them mypyc refuses the modules, and an installation from sources would end."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)
+    assert set(project["project"]["dependencies"]) <= set(project["build-system"]["requires"])

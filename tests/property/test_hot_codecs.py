@@ -18,6 +18,13 @@ from odradek.protocol.hot.fetch_response import (
     encode_fetch_start,
     encode_fetch_topics,
 )
+from odradek.protocol.hot.follower_fetch import (
+    FIRST_FOLLOWER_VERSION,
+    LAST_FOLLOWER_VERSION,
+    WantedRow,
+    encode_follower_fetch,
+    parse_follower_answer,
+)
 from odradek.protocol.hot.heartbeat import (
     HeartbeatView,
     encode_heartbeat_answer,
@@ -643,3 +650,159 @@ def test_heartbeat_response(version: int) -> None:
     written = encode_heartbeat_answer(version, 2**31 - 1, 27, message.throttle_time_ms)
     header = encode_response_header(ApiKey.HEARTBEAT, version, 2**31 - 1)
     assert written == header + encode_message(message, version)
+
+
+# Followers
+
+_INT32 = st.integers(-(2**31), 2**31 - 1)
+_INT64 = st.integers(-(2**63), 2**63 - 1)
+_IDS = st.binary(min_size=16, max_size=16)
+_WANTED = st.tuples(_INT32, _INT32, _INT64, _INT32, _INT64)
+FOLLOWER_VERSIONS = range(FIRST_FOLLOWER_VERSION, LAST_FOLLOWER_VERSION + 1)
+
+
+@pytest.mark.parametrize("version", FOLLOWER_VERSIONS)
+@EXAMPLES
+@given(
+    topics=st.lists(st.tuples(_IDS, st.lists(_WANTED, max_size=3)), max_size=3),
+    forgotten=st.lists(st.tuples(_IDS, st.lists(_INT32, max_size=3)), max_size=2),
+    numbers=st.tuples(_INT32, _INT64, _INT32, _INT32, _INT32, _INT32, _INT32, _INT32),
+)
+def test_a_follower_s_request_is_the_generated_one(
+    version: int,
+    topics: list[tuple[bytes, list[WantedRow]]],
+    forgotten: list[tuple[bytes, list[int]]],
+    numbers: tuple[int, int, int, int, int, int, int, int],
+) -> None:
+    replica, epoch, wait, least, most, most_each, session, session_epoch = numbers
+    encoded = encode_follower_fetch(
+        topics,
+        forgotten,
+        replica_id=replica,
+        replica_epoch=epoch,
+        max_wait_ms=wait,
+        min_bytes=least,
+        max_bytes=most,
+        partition_max_bytes=most_each,
+        session_id=session,
+        session_epoch=session_epoch,
+    )
+    message = fetch.FetchRequest(
+        replica_state=fetch.ReplicaState(replica_id=replica, replica_epoch=epoch),
+        max_wait_ms=wait,
+        min_bytes=least,
+        max_bytes=most,
+        session_id=session,
+        session_epoch=session_epoch,
+        topics=[
+            fetch.FetchTopic(
+                topic_id=topic,
+                partitions=[
+                    fetch.FetchPartition(
+                        partition=index,
+                        current_leader_epoch=leader_epoch,
+                        fetch_offset=offset,
+                        last_fetched_epoch=last,
+                        log_start_offset=start,
+                        partition_max_bytes=most_each,
+                    )
+                    for index, leader_epoch, offset, last, start in rows
+                ],
+            )
+            for topic, rows in topics
+        ],
+        forgotten_topics_data=[
+            fetch.ForgottenTopic(topic_id=topic, partitions=indexes) for topic, indexes in forgotten
+        ],
+    )
+    parsed, _ = parse_message(fetch.FetchRequest, encoded, version, 0)
+    assert parsed == parse_message(fetch.FetchRequest, encode_message(message, version), version)[0]
+    if (replica, epoch) != (-1, -1):
+        assert encoded == encode_message(message, version)
+
+
+@pytest.mark.parametrize("version", FOLLOWER_VERSIONS)
+@EXAMPLES
+@given(data=st.data())
+def test_a_follower_reads_any_answer_as_the_generated_codec_does(
+    version: int, data: st.DataObject
+) -> None:
+    message = data.draw(messages(fetch.FetchResponse, version))
+    assert isinstance(message, fetch.FetchResponse)
+    _compare_follower_answer(encode_message(message, version), version)
+
+
+@pytest.mark.parametrize("version", FOLLOWER_VERSIONS)
+@EXAMPLES
+@given(
+    topics=st.lists(
+        st.tuples(
+            _IDS,
+            st.lists(
+                st.tuples(_INT32, st.integers(-1, 120), _INT64, _INT64, st.binary(max_size=300)),
+                max_size=3,
+            ),
+        ),
+        max_size=3,
+    ),
+    session=_INT32,
+)
+def test_a_follower_reads_plain_answers_by_itself(
+    version: int,
+    topics: list[tuple[bytes, list[tuple[int, int, int, int, bytes]]]],
+    session: int,
+) -> None:
+    message = fetch.FetchResponse(
+        session_id=session,
+        responses=[
+            fetch.FetchableTopicResponse(
+                topic_id=topic,
+                partitions=[
+                    fetch.PartitionData(
+                        partition_index=index,
+                        error_code=code,
+                        high_watermark=high,
+                        log_start_offset=start,
+                        records=records,
+                    )
+                    for index, code, high, start, records in rows
+                ],
+            )
+            for topic, rows in topics
+        ],
+    )
+    encoded = encode_message(message, version)
+    assert _compare_follower_answer(encoded, version) is not None
+    for end in range(len(encoded)):
+        with pytest.raises(DecodeError):
+            parse_follower_answer(memoryview(encoded)[:end], 0, version)
+
+
+def _compare_follower_answer(encoded: bytes, version: int) -> object:
+    found = parse_follower_answer(memoryview(encoded), 0, version)
+    parsed, _ = parse_message(fetch.FetchResponse, encoded, version, 0)
+    assert isinstance(parsed, fetch.FetchResponse)
+    if found is not None:
+        assert found == (
+            parsed.throttle_time_ms,
+            parsed.error_code,
+            parsed.session_id,
+            [
+                (
+                    topic.topic_id,
+                    one.partition_index,
+                    one.error_code,
+                    one.high_watermark,
+                    one.log_start_offset,
+                    b"" if one.records is None else one.records,
+                )
+                for topic in parsed.responses
+                for one in topic.partitions
+            ],
+        )
+        assert not any(
+            one.aborted_transactions or one.diverging_epoch != fetch.EpochEndOffset()
+            for topic in parsed.responses
+            for one in topic.partitions
+        )
+    return found

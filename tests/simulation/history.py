@@ -1,6 +1,6 @@
 """What was promised to clients in a simulation, and whether it is kept."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from odradek.model import TopicPartition
 
@@ -14,8 +14,13 @@ class Violation(AssertionError):  # noqa: N818 - what a simulation looks for
 class History:
     """What clients were told, and what of it must still hold.
 
-    A machine that loses its power forgets what was not synced, acknowledged or not: `forget` takes
-    out what is gone, and from then on those offsets may hold other records.
+    A machine that loses its power may forget what was not synced, acknowledged or not. From then on
+    these records are in doubt: the one that a later life of the broker finds must stay, one that it
+    does not find is lost, and its offset may hold another. Brokers that die while they start settle
+    nothing, but may append, so that an offset can have several records in doubt.
+
+    Args:
+        find: The records that the log of a partition has now.
 
     Attributes:
         acknowledged: Offsets of records that were answered, with the record.
@@ -24,14 +29,19 @@ class History:
         unanswered: Offsets that were sent to be committed since, and not answered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, find: Callable[[TopicPartition], Mapping[int, bytes]]) -> None:
         self.acknowledged: dict[TopicPartition, dict[int, bytes]] = {}
         self.seen: dict[TopicPartition, dict[int, bytes]] = {}
         self.committed: dict[TopicPartition, int] = {}
         self.unanswered: dict[TopicPartition, set[int]] = {}
+        self._find = find
         self._losses = 0
-        # What was in a log and is not any more: clients may still hold it.
+        # Records with their offsets: those that a power cut may have taken, until a broker serves;
+        # and those that it took, which clients may still hold.
+        self._doubtful: dict[TopicPartition, set[tuple[int, bytes]]] = {}
         self._lost: dict[TopicPartition, set[tuple[int, bytes]]] = {}
+        # The ends of what was durable at the last power cut.
+        self._durable_ends: dict[TopicPartition, int] = {}
 
     # Records
 
@@ -51,39 +61,54 @@ class History:
         offset: int,
         record: bytes,
     ) -> None:
-        if (offset, record) in self._lost.get(tp, ()):
-            return
+        is_lost = (offset, record) in self._lost.get(tp, ())
+        if is_lost and self._find(tp).get(offset) != record:
+            return  # The client has it from before the power cut. Written again, it counts.
+        doubtful = self._doubtful.get(tp, set())
         for known in (self.acknowledged, self.seen):
             before = known.get(tp, {}).get(offset, record)
-            if before != record:
+            if before == record:
+                continue
+            if (offset, record) in doubtful:
+                return  # Which of the two is there will be seen when a broker serves.
+            if (offset, before) not in doubtful:
                 raise Violation(f"{tp} {offset}: {record!r} is {what}, and {before!r} was before")
+            self._lose(tp, offset, before)
         table.setdefault(tp, {})[offset] = record
 
-    def forget(
-        self,
-        before: Mapping[TopicPartition, Mapping[int, bytes]],
-        now: Mapping[TopicPartition, Mapping[int, bytes]],
-        floors: Mapping[TopicPartition, int],
-    ) -> None:
-        """The power went: records that were not synced may be gone.
+    def doubt(self, tp: TopicPartition, records: Mapping[int, bytes], durable_end: int) -> None:
+        """The power goes: records that were not synced may be gone.
 
         Args:
-            before: The records that the partitions had.
-            now: Those that they have.
-            floors: Below these offsets nothing may be gone.
+            tp: A partition on the machine.
+            records: Those that it has.
+            durable_end: Below this offset nothing may be gone, from now on.
+
+        Raises:
+            Violation: less is durable than was at an earlier power cut.
         """
-        for tp, records in before.items():
-            lost = {
-                (offset, record)
-                for offset, record in records.items()
-                if offset >= floors.get(tp, 0) and now.get(tp, {}).get(offset) != record
-            }
-            self._lost.setdefault(tp, set()).update(lost)
-            for table in (self.acknowledged, self.seen):
-                known = table.get(tp, {})
-                for offset, record in lost:
-                    if known.get(offset) == record:
-                        del known[offset]
+        known_end = self._durable_ends.get(tp, 0)
+        if durable_end < known_end:
+            raise Violation(f"{tp}: {known_end} was durable, and the disk holds {durable_end}")
+        self._durable_ends[tp] = durable_end
+        unsynced = {entry for entry in records.items() if entry[0] >= durable_end}
+        self._doubtful.setdefault(tp, set()).update(unsynced)
+
+    def settle(self) -> None:
+        """A broker serves: the records in doubt are there, and must stay, or are lost."""
+        for tp, doubtful in self._doubtful.items():
+            now = self._find(tp)
+            for offset, record in sorted(doubtful):
+                if now.get(offset) != record:
+                    self._lose(tp, offset, record)
+        self._doubtful.clear()
+
+    def _lose(self, tp: TopicPartition, offset: int, record: bytes) -> None:
+        self._lost.setdefault(tp, set()).add((offset, record))
+        for table in (self.acknowledged, self.seen):
+            known = table.get(tp, {})
+            if known.get(offset) == record:
+                del known[offset]
 
     def check_log(self, tp: TopicPartition, records: Iterable[tuple[int, bytes]]) -> None:
         """Compares a whole partition with what was promised of it."""

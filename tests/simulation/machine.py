@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Literal, TypeAlias
 
@@ -92,14 +92,16 @@ class Machine:
         self._steps_left: int | None = None
         # Where each partition must reach at least when the broker is back.
         self.floors: dict[TopicPartition, int] = {}
-        # The records of logs whose machine lost its power, as they were before.
-        self.before: dict[TopicPartition, dict[int, bytes]] = {}
         self.crashes = 0  # Of the machine.
         # Set while nothing runs.
         self.is_down = True
         self.is_stopping = False
         self.on_violation: Callable[[Violation], None] = lambda _violation: None
         self.on_restart: Callable[[], None] = lambda: None
+        # Gets the records of each log in front of a power cut, and where the durable ones end.
+        self.on_doubt: Callable[[TopicPartition, Mapping[int, bytes], int], None] = (
+            lambda _tp, _records, _durable_end: None
+        )
         self.on_machine_crash: Callable[[bool], None] = lambda _are_commits_durable: None
         settings = {
             "listeners": f"PLAINTEXT://{BROKER}:{PORT}",
@@ -228,9 +230,6 @@ class Machine:
                 self.on_violation(violation)
                 return
             self.crashes += 1
-            for tp in self._partitions_on_disk():
-                if not tp.topic.startswith("__"):
-                    self.before.setdefault(tp, {}).update(self.records(tp))
             self.network.silence(process)
             self.loop.kill(process)
             self.disk.crash(self.random if mode == "torn" else None, mode=mode)
@@ -302,6 +301,8 @@ class Machine:
             if tp.topic == "__consumer_offsets" and durable_end < self._written_end(tp):
                 are_commits_durable = False
             self.floors[tp] = durable_end
+            records = {} if tp.topic.startswith("__") else self.records(tp)
+            self.on_doubt(tp, records, durable_end)
         return are_commits_durable
 
     def _partitions_on_disk(self) -> list[TopicPartition]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from odradek.broker.internal_partitions import InternalPartitions
@@ -12,10 +13,14 @@ from odradek.coordinator.group.rebalance import handle_departures
 from odradek.errors import ErrorCode
 from odradek.purgatory import DelayedOperation, SystemTimer
 from odradek.purgatory.timing_wheel import TimerTask
+from odradek.records.batch import iter_headers
 from odradek.replication.partition import Partition
 from odradek.storage.log.flushing import Flusher
 from odradek.storage.log.log import Log
 from odradek.storage.log.reader import FetchIsolation
+from odradek.storage.recovery import loader
+from odradek.storage.recovery.segment_recovery import RecoveredSegment
+from odradek.storage.segments.segment import LogSegment
 from odradek.testing.disk import SimDisk
 
 __all__ = ["PLANTS"]
@@ -136,9 +141,24 @@ def _lose_the_timer_of_operations() -> None:
     SystemTimer.add = add_others  # type: ignore[method-assign, assignment]
 
 
+def _cut_a_sound_batch() -> None:
+    """A recovery takes the last batch for a torn one, synced or not."""
+    recover = loader.recover_segment  # type: ignore[attr-defined]  # where it is called from
+
+    def cut_and_recover(segment: LogSegment, *given: Any, **named: Any) -> RecoveredSegment:
+        positions = [position for position, _ in iter_headers(Path(segment.path).read_bytes())]
+        if len(positions) > 1:
+            segment.cut(positions[-1])
+        recovered: RecoveredSegment = recover(segment, *given, **named)
+        return recovered
+
+    loader.recover_segment = cut_and_recover  # type: ignore[attr-defined]
+
+
 PLANTS: Mapping[str, Callable[[], None]] = {
     "high-watermark-before-the-write": _write_late,
     "recovery-point-before-the-sync": _raise_recovery_point_early,
+    "recovery-cuts-a-sound-batch": _cut_a_sound_batch,
     "commit-before-the-append": _answer_commits_early,
     "fetch-above-the-high-watermark": _serve_to_the_log_end,
     "session-timer-survives-its-member": _let_session_timers_survive,

@@ -95,10 +95,11 @@ class Simulation:
         self.violation: Violation | None = None
         self.machine = Machine(seed, root, self.note)
         self.machine.on_violation = self.fail
-        self.machine.on_restart = self._on_restart
         self.machine.on_machine_crash = self._on_machine_crash
         self.loop = self.machine.loop
-        self.history = History()
+        self.history = History(self.machine.records)
+        self.machine.on_doubt = self.history.doubt
+        self.machine.on_restart = self.history.settle
         self.writers = [Writer(self.machine, self.history, f"w{n}-{seed}") for n in range(2)]
         self.readers = [Reader(self.machine, self.history, f"r{n}-{seed}") for n in range(3)]
         self.prober = Prober(self.machine, self.history)
@@ -198,13 +199,6 @@ class Simulation:
                         f"{tp} belongs to {other} and {membership.member_id}"
                         f" in generation {membership.generation}"
                     )
-
-    def _on_restart(self) -> None:
-        machine = self.machine
-        if machine.before:
-            now = {tp: machine.records(tp) for tp in machine.before}
-            self.history.forget(machine.before, now, machine.floors)
-            machine.before = {}
 
     def _on_machine_crash(self, are_commits_durable: bool) -> None:
         if not are_commits_durable:

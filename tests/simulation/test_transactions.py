@@ -58,9 +58,12 @@ def test_the_history_of_every_decision_has_every_transition() -> None:
 
 @pytest.mark.parametrize("is_before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_crash_at_any_step_of_any_decision_tears_nothing(version: int, is_before: bool) -> None:
+@pytest.mark.parametrize("is_replicated", [True, False])
+def test_a_crash_at_any_step_of_any_decision_tears_nothing(
+    version: int, is_before: bool, is_replicated: bool
+) -> None:
     """10:TX-6 and 10:TX-7: time-outs, other producers, used-up epochs and expiry, too."""
-    plan = replace(EVERY, version=version)
+    plan = replace(EVERY, version=version, is_replicated=is_replicated)
     whole = run(plan)
     assert whole.failures == []
     assert whole.committed >= 8
@@ -86,11 +89,12 @@ def plan_of(seed: int, *, version: int = 2) -> Plan:
     return Plan(seed=seed, version=version, disorder=disorder, crashes=crashes)
 
 
+@pytest.mark.parametrize("is_replicated", [True, False])
 @pytest.mark.parametrize("version", [0, 2])
-def test_no_seed_tears_a_transaction(version: int) -> None:
+def test_no_seed_tears_a_transaction(version: int, is_replicated: bool) -> None:
     ended = 0
     for seed in SEEDS:
-        result = run(plan_of(seed, version=version))
+        result = run(replace(plan_of(seed, version=version), is_replicated=is_replicated))
         assert result.failures == [], f"seed {seed}"
         ended += result.committed + result.aborted
     assert ended > 2 * len(SEEDS), "the histories have transactions"

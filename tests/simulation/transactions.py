@@ -79,6 +79,7 @@ class Plan:
     disorder: float = 0.0  # The share of requests that are late or repeated, and of lost answers.
     verifies: bool = True
     has_every_decision: bool = False  # One producer after another does what each one can.
+    is_replicated: bool = True  # Otherwise markers are written within the decision.
 
 
 @dataclass(slots=True)
@@ -458,7 +459,7 @@ class _Crashed(BaseException):
 
 async def play(plan: Plan) -> Result:
     """Plays a history in the running loop."""
-    world = TransactionWorld(version=plan.version)
+    world = TransactionWorld(version=plan.version, is_replicated=plan.is_replicated)
     await settle()
     history = _Play(plan, world)
     if plan.has_every_decision:
@@ -490,7 +491,7 @@ def run(plan: Plan) -> Result:
 
 
 def main(seeds: int, first: int = 0) -> int:
-    """Plays histories of both versions; returns the number of those that failed."""
+    """Plays histories of both versions, with replicas and without; returns how many failed."""
     failed = committed = aborted = crashed = 0
     for seed in range(first, first + seeds):
         random = Random(seed)
@@ -499,17 +500,19 @@ def main(seeds: int, first: int = 0) -> int:
             for _ in range(random.randint(0, 3))
         )
         plan = Plan(seed=seed, version=2, disorder=random.choice((0.0, 0.1, 0.3)), crashes=crashes)
-        for one in (plan, Plan(seed=seed, version=0, crashes=crashes)):
-            result = run(one)
+        older = Plan(seed=seed, version=0, crashes=crashes)
+        for one, is_replicated in itertools.product((plan, older), (True, False)):
+            result = run(replace(one, is_replicated=is_replicated))
             committed += result.committed
             aborted += result.aborted
             crashed += sum(crash.step < result.steps for crash in crashes)
             if result.failures:
                 failed += 1
-                print(one, *result.failures, sep="\n    ")
+                print(one, f"{is_replicated=}", *result.failures, sep="\n    ")
     print(
-        f"seeds {first} to {first + seeds - 1}, each with version 2 and 0: {committed} transactions"
-        f" committed, {aborted} aborted, {crashed} crashes; {failed} histories failed"
+        f"seeds {first} to {first + seeds - 1}, each with version 2 and 0, with replicas and"
+        f" without: {committed} transactions committed, {aborted} aborted, {crashed} crashes;"
+        f" {failed} histories failed"
     )
     return failed
 

@@ -199,7 +199,7 @@ def test_a_stream_that_fails_goes_on_where_it_was_and_ends_when_asked(
     asked = _Interrupting()
     assert run_pipeline(joined(OnError.FAIL, every), session=spark, out=asked)
     assert asked.is_sent
-    # A record that must not be there: tried again, given up, told with its place.
+    # A record that must not be there: it would fail again, so the run ends, and names its place.
     produce(broker, orders, [("bad", "nonsense"), order(3)])
     produce(broker, payments, [payment(3)])
     failed = io.StringIO()
@@ -207,7 +207,9 @@ def test_a_stream_that_fails_goes_on_where_it_was_and_ends_when_asked(
     assert not run_pipeline(tried, session=spark, out=failed)
     told = [json.loads(line) for line in failed.getvalue().splitlines()]
     errors = [line for line in told if "error" in line]
-    assert [line["state"] for line in errors] == ["waiting", "waiting", "failed"]
+    assert [line["state"] for line in errors] == ["failed"]
+    assert errors[0]["position"].split(", ")[0] == f"{orders}-0 from 3 to 5"
+    assert errors[0]["place"] == str(tried.sources["orders"].place)
     raised = [line["message"] for line in errors if line["error"] == "USER_RAISED_EXCEPTION"]
     assert raised
     assert f"(record {orders}-0 at offset 3)" in raised[0]

@@ -5,8 +5,10 @@ import sys
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceRegistration
 
 from odradek.errors import ConfigError
+from odradek.spark import register
 from odradek.spark.session import build_session
 
 
@@ -43,3 +45,19 @@ def test_another_master_is_refused_while_a_session_runs(spark: SparkSession) -> 
     with pytest.raises(ConfigError, match=r"a Spark session on local\[2,4\] already"):
         build_session(master="local[1]")
     assert build_session(master="local[2]") is spark
+
+
+def test_a_source_that_spark_has_found_is_not_replaced(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would warn: `replaced a statically registered data source`."""
+    given: list[type] = []
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setattr(
+        DataSourceRegistration, "register", lambda self, source: given.append(source)
+    )
+    register(spark)
+    assert given == []
+    monkeypatch.setenv("PYSPARK_PYTHON", "/elsewhere/python3")
+    register(spark)
+    assert [one.__name__ for one in given] == ["DefaultSource"]

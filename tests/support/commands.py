@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -58,9 +59,15 @@ class Commands:
 
 
 def run_command(*words: object, stdin: bytes = b"", terminal: bool = False) -> Outcome:
+    """Runs a command; a terminal shows no colours unless `--color` is given."""
     stream = Terminal if terminal else io.TextIOWrapper
     out, err = stream(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
-    with _stdin(stdin), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        _stdin(stdin),
+        _no_color(),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         try:
             code = main([str(word) for word in words])
         except SystemExit as exit_:
@@ -72,6 +79,18 @@ def run_command(*words: object, stdin: bytes = b"", terminal: bool = False) -> O
         assert isinstance(buffer, io.BytesIO)
         texts.append(buffer.getvalue().decode(errors="backslashreplace"))
     return Outcome(code, *texts)
+
+
+@contextlib.contextmanager
+def _no_color() -> Iterator[None]:
+    before = os.environ.get("NO_COLOR")
+    os.environ["NO_COLOR"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["NO_COLOR"]
+        if before is not None:
+            os.environ["NO_COLOR"] = before
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ The leader's side is the real one: fetch sessions, reads, watermarks, ISR. Only 
 the two are passed as objects.
 """
 
+import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -19,7 +20,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from odradek.errors import ApiError, DisconnectedError, ErrorCode
+from odradek.broker.peers.leader_endpoint import WireEndpoint
+from odradek.errors import ApiError, DisconnectedError, ErrorCode, OdradekError
 from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperation
 from odradek.replication import FetchParams, FetchPartition, FetchResult, FetchResults
@@ -31,6 +33,7 @@ from odradek.replication.following.leader_endpoint import (
     FetchAnswer,
     FetchQuestion,
     OffsetAnswer,
+    OnFetched,
     PartitionAnswer,
 )
 from odradek.replication.following.replica_fetchers import FollowingConfig, ReplicaFetchers
@@ -45,6 +48,7 @@ __all__ = [
     "FollowerPair",
     "LocalEndpoint",
     "SpawnNothing",
+    "ask_through",
 ]
 
 LEADER_ID, FOLLOWER_ID = 1, 2
@@ -102,6 +106,8 @@ class LocalEndpoint:
         self.max_bytes = 1 << 20
         self.broker_epoch = -1
         self.questions: list[FetchQuestion] = []
+        # Questions that the test answers; None: they are answered at once.
+        self.held: list[tuple[FetchQuestion, OnFetched]] | None = None
         self.touched_count = 0  # Partitions that the leader looked at for the last answer.
         self.epoch_questions: list[Mapping[TopicPartition, EpochQuestion]] = []
         # Called before an answer is given: changes it, or something meanwhile.
@@ -116,9 +122,22 @@ class LocalEndpoint:
         if not self.is_reachable:
             raise DisconnectedError("the link is cut")
 
-    async def fetch(self, question: FetchQuestion) -> FetchAnswer:
+    def ask(self, question: FetchQuestion, on_answer: OnFetched) -> None:
         self._check()
         self.questions.append(question)
+        if self.held is None:
+            on_answer(self._answer(question))
+        else:
+            self.held.append((question, on_answer))
+
+    def answer_held(self) -> None:
+        """Answers the question that is held, in this turn."""
+        assert self.held is not None
+        [(question, on_answer)] = self.held
+        self.held.clear()
+        on_answer(self._answer(question))
+
+    def _answer(self, question: FetchQuestion) -> FetchAnswer:
         wanted = {
             w.key: SessionPartition(
                 w.key,
@@ -233,7 +252,35 @@ class LocalEndpoint:
         return OffsetAnswer(ErrorCode.NONE, found.offset)
 
     def close(self) -> None:
-        """Has nothing to close."""
+        """Ends the questions that are held."""
+        held, self.held = self.held or [], None
+        for _, on_answer in held:
+            on_answer(DisconnectedError("closed"))
+
+
+def ask_through(
+    gate: asyncio.Event, replica_id: int
+) -> Callable[[WireEndpoint, FetchQuestion, OnFetched], None]:
+    """A `WireEndpoint.ask` that holds the fetches of one broker while the gate is closed."""
+    ask = WireEndpoint.ask
+    waiting: set[asyncio.Task[None]] = set()
+
+    def ask_or_wait(self: WireEndpoint, question: FetchQuestion, on_answer: OnFetched) -> None:
+        async def ask_later() -> None:
+            await gate.wait()
+            try:
+                ask(self, question, on_answer)
+            except OdradekError as error:
+                on_answer(error)
+
+        if self._replica_id != replica_id or gate.is_set():
+            ask(self, question, on_answer)
+            return
+        task = asyncio.get_running_loop().create_task(ask_later())
+        waiting.add(task)
+        task.add_done_callback(waiting.discard)
+
+    return ask_or_wait
 
 
 class FollowerPair:

@@ -159,11 +159,18 @@ class TransactionWorld:
         leaders: Of partitions that are not led by broker 0; None: not known.
         refusals: Errors with which partitions answer the next markers, in their order.
         is_connected: Whether brokers can be reached at all.
+        is_replicated: Whether the partitions have other replicas, so that no marker is written
+            within the decision.
         before_marker: Called before a marker is written to a partition; may raise.
     """
 
     def __init__(
-        self, *, version: int = 2, partition_count: int = 1, max_timeout_ms: int = 900_000
+        self,
+        *,
+        version: int = 2,
+        partition_count: int = 1,
+        max_timeout_ms: int = 900_000,
+        is_replicated: bool = True,
     ) -> None:
         self.clock = ManualClock()
         self.topic = MemoryTopic()
@@ -174,6 +181,7 @@ class TransactionWorld:
         self.leaders: dict[TopicPartition, int | None] = {}
         self.refusals: dict[TopicPartition, list[ErrorCode]] = {}
         self.is_connected = True
+        self.is_replicated = is_replicated
         self.before_marker: Callable[[TransactionMarker, TopicPartition], None] = (
             lambda _marker, _tp: None
         )
@@ -200,6 +208,12 @@ class TransactionWorld:
             self.sent += markers
             return [self._write(marker) for marker in markers]
 
+        def write(marker: TransactionMarker) -> MarkerResults | None:
+            if self.is_replicated or any(self.leaders.get(tp, 0) != 0 for tp in marker.partitions):
+                return None
+            self.sent.append(marker)
+            return self._write(marker)
+
         self.coordinator = TransactionCoordinator(
             self.config,
             self.topic,
@@ -208,6 +222,7 @@ class TransactionWorld:
             transaction_version=lambda: self.version,
             leaders=lambda tp: self.leaders.get(tp, 0),
             send_markers=send,
+            write_marker=write,
             clock=self.clock,
             tasks=self.tasks,
             metrics=self.metrics,

@@ -54,7 +54,7 @@ class Expansions:
     async def run(self, job: Callable[[], None]) -> None:
         """Runs a job that expands a batch, after those before it."""
         async with self._turn:
-            await asyncio.to_thread(job)
+            await asyncio.get_running_loop().run_in_executor(self._executor, job)
 
     async def _run(
         self,

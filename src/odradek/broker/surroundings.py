@@ -1,8 +1,11 @@
 """The services of the machine that a broker runs on, as one value.
 
-A broker reads clocks, draws numbers, starts threads, and opens sockets, files and its store only
-through this. So a whole broker runs on virtual time, a simulated network and a simulated disk when
-a test passes those, and the code under test is the code that serves.
+A broker reads clocks, draws numbers, starts threads, and opens files and the sockets of clients and
+brokers only through this. So a whole broker runs on virtual time, a simulated network and a
+simulated disk when a test passes those, and the code under test is the code that serves. Two
+things have sockets of the system, which a simulated broker does without: the page of metrics
+(`odradek.broker.observability`), and ZooKeeper's client (`odradek.coordination.zookeeper`), by
+which a broker with `zookeeper.connect` keeps its metadata instead of in the store that is here.
 """
 
 import asyncio

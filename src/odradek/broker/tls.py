@@ -4,16 +4,15 @@ A file must be a regular file of moderate size: clients that may change settings
 and OpenSSL would wait for a pipe, or read a device, forever.
 """
 
-import contextlib
 import os
 import ssl
 import stat
-from collections.abc import Iterator
 from typing import Final
 
 from odradek.broker.config.tls import TlsSettings
 from odradek.broker.config.zookeeper import ZooKeeperSettings
 from odradek.errors import ConfigError
+from odradek.files import memory_file
 
 __all__ = ["check_material", "client_context", "server_context", "zookeeper_context"]
 
@@ -142,7 +141,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
         assert settings.keystore_key is not None, "check_usable was called"
         assert settings.keystore_certificate_chain is not None, "the key does not come alone"
         parts = (settings.keystore_key.reveal(), settings.keystore_certificate_chain.reveal())
-        with _memory_file("\n".join(parts)) as path:
+        with memory_file("\n".join(parts)) as path:
             context.load_cert_chain(path, password=lambda: secret)
     except (OSError, ValueError) as error:
         name = "ssl.keystore.location" if location is not None else "ssl.keystore.key"
@@ -160,17 +159,3 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
     except (OSError, ValueError) as error:
         name = "ssl.truststore.location" if location is not None else "ssl.truststore.certificates"
         raise ConfigError(name, location, f"cannot be used: {error}") from None
-
-
-@contextlib.contextmanager
-def _memory_file(text: str) -> Iterator[str]:
-    """A path to the text within the block, in memory.
-
-    The library reads keys from files only, and a secret must not reach the disk.
-    """
-    descriptor = os.memfd_create("odradek-key", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)

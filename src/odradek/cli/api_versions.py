@@ -20,6 +20,8 @@ client also speaks (USABLE; empty if there is none).
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.description = _DESCRIPTION
+    parser.epilog = "examples:\n  odradek api-versions\n  odradek api-versions --json"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_json_argument(parser)
     add_connection_arguments(parser)
 

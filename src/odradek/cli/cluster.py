@@ -1,5 +1,7 @@
 """`odradek cluster`: runs several brokers on this machine as one cluster until a signal stops it.
 
+`odradek cluster describe` is in `odradek.cli.inspection.cluster`.
+
 Without ZooKeeper the brokers share one process and an embedded store: a cluster for a look, on one
 core. With it, each broker is an `odradek serve` of its own, so that one can be killed alone.
 """
@@ -12,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.connecting import CommandError, parse_pairs
+from odradek.cli.inspection.cluster import add_describe, run_describe
 from odradek.cli.output import print_error
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ clients. Ctrl-C or SIGTERM stop them gracefully, one after another.
 Without --zookeeper they run in this process, with an embedded store. With it, each broker is a
 process of its own, whose id the lines name: kill one, and see the others take over. On several
 hosts run `odradek serve --config FILE` on each instead.
+
+`odradek cluster describe` runs nothing: it shows a cluster that runs.
 """
 
 _EXAMPLES = """\
@@ -34,6 +39,7 @@ examples:
   odradek cluster
   odradek cluster --brokers 5 --base-port 9192 --data /tmp/five
   odradek cluster --zookeeper 127.0.0.1:2181/odradek
+  odradek cluster describe
 """
 
 # Of a broker process that does not end when it is told to: then it is killed.
@@ -46,6 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = f"{parser.prog} [option …]\n       {parser.prog} describe [option …]"
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", prog=parser.prog)
+    describe = actions.add_parser(
+        "describe",
+        help="show a cluster that runs",
+        examples=("odradek cluster describe", "odradek cluster describe --json"),
+    )
+    add_describe(describe)
     parser.add_argument(
         "--brokers", type=_count, default=3, metavar="N", help="how many (default: 3)"
     )
@@ -84,6 +98,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the brokers; returns 0 after SIGTERM, 130 after Ctrl-C, 1 if one could not start."""
+    if arguments.action == "describe":
+        return run_describe(arguments)
     import asyncio
 
     from odradek.cli.logging_setup import set_up_logging
@@ -169,8 +185,13 @@ def _exit_code(number: signal.Signals) -> int:
 async def _serve_here(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int:
     import asyncio
 
+    from odradek.garbage import PacedCollector
+    from odradek.network.loop_turns import turns_of
+    from odradek.tasks import OwnedTasks
     from odradek.testing.cluster import AsyncEmbeddedCluster
 
+    turns = turns_of(asyncio.get_running_loop())
+    collector = PacedCollector(lambda: turns.buckets.total_ns, turns.note)
     told = _on_signals(asyncio.get_running_loop())
     cluster = AsyncEmbeddedCluster(
         arguments.brokers,
@@ -181,8 +202,11 @@ async def _serve_here(arguments: argparse.Namespace, settings: Mapping[str, str]
         },
     )
     async with cluster:
-        _print_ready(cluster.bootstrap_servers.split(","))
-        return _exit_code(await told)
+        with collector.paced():
+            async with OwnedTasks() as tasks:
+                tasks.spawn(collector.run())
+                _print_ready(cluster.bootstrap_servers.split(","))
+                return _exit_code(await told)
 
 
 def _print_ready(addresses: Sequence[str]) -> None:

@@ -43,11 +43,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "describe",
         help="show settings and where they come from",
         description="Shows the settings that were changed; with --all, those at their default too.",
+        examples=(
+            "odradek configs describe topic orders",
+            "odradek configs describe broker 0 --all",
+        ),
     )
     alter = actions.add_parser(
         "alter",
         help="change settings of a running cluster",
         description="Changes settings at once and for good. All changes are made, or none.",
+        examples=(
+            "odradek configs alter topic orders --set retention.ms=3600000",
+            "odradek configs alter broker default --delete message.max.bytes",
+        ),
     )
     for action in (describe, alter):
         action.add_argument("kind", choices=_KINDS, metavar="KIND", help=", ".join(_KINDS))

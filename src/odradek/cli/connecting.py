@@ -4,12 +4,15 @@ The client is imported when a command runs, so that `--help` does not wait for i
 """
 
 import argparse
-from collections.abc import Awaitable, Callable, Iterable
+import importlib
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.cli.output import print_error
+from odradek.cli.output import CommandError, print_error
 
 if TYPE_CHECKING:
+    from odradek.cli.connection.choice import Choice
     from odradek.client import Deadline, TopicView
     from odradek.client.admin.admin import Admin
     from odradek.client.consumer.consumer import Consumer
@@ -34,14 +37,24 @@ __all__ = [
 
 T = TypeVar("T")
 
-_DEFAULT_BOOTSTRAP = "localhost:9092"
 # How long brokers may take to learn of a topic that was just created.
 NEW_TOPIC_MS = 3_000
 _NEW_TOPIC_PAUSE_MS = 100
 _MAX_CONNECT_MS = 10_000
 
-# Settings that options set: an error names the option, which is what the user typed.
-_OPTIONS = {"bootstrap.servers": "--bootstrap-server", "ssl.truststore.location": "--tls-ca"}
+# Settings that options of some commands set; `-X` must not overrule them in silence.
+_OPTIONS = {
+    "acks": "--acks",
+    "auto.offset.reset": "--from-beginning",
+    "compression.type": "--compression",
+    "group.id": "--group",
+    "isolation.level": "--isolation-level",
+}
+# Module and class of the settings of a client, besides those of all clients.
+_KINDS = {
+    "consumer": ("odradek.client.consumer.config", "ConsumerConfig"),
+    "producer": ("odradek.client.producer.config", "ProducerConfig"),
+}
 
 # What to do about an error, by its name.
 _ADVICE = {
@@ -49,7 +62,7 @@ _ADVICE = {
     "UNKNOWN_TOPIC_OR_PARTITION": "`odradek topics list` shows all topics",
     "INVALID_REPLICATION_FACTOR": "lower --replication-factor or start more brokers",
     "MESSAGE_TOO_LARGE": "raise max.message.bytes of the topic (`odradek configs alter`)",
-    "OFFSET_OUT_OF_RANGE": "`odradek consume TOPIC --partition N --offset -1 --json` shows the end",
+    "OFFSET_OUT_OF_RANGE": "`odradek offsets TOPIC` shows the first and the next one",
     "NOT_ENOUGH_REPLICAS": "bring brokers back or lower min.insync.replicas",
     "UNSUPPORTED_VERSION": "`odradek api-versions` shows what the brokers serve",
     "GROUP_ID_NOT_FOUND": "`odradek groups list` shows all groups",
@@ -60,18 +73,31 @@ _ADVICE = {
 }
 
 
-class CommandError(Exception):
-    """A failure that is printed as one line."""
-
-
 def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares how to reach the cluster."""
     group = parser.add_argument_group("connection")
     group.add_argument(
+        "-b",
         "--bootstrap-server",
-        default=_DEFAULT_BOOTSTRAP,
-        metavar="HOST:PORT,…",
-        help="brokers to connect to first; they name the others (default: %(default)s)",
+        metavar="HOST[:PORT],…",
+        help="brokers to connect to first; they name the others (default: "
+        "$ODRADEK_BOOTSTRAP_SERVERS, the current profile, or localhost:9092)",
+    )
+    group.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="a cluster of `odradek profile list` (default: $ODRADEK_PROFILE, or the current one)",
+    )
+    group.add_argument(
+        "--command-config", metavar="FILE", help="a file with settings of Kafka's clients"
+    )
+    group.add_argument(
+        "-X",
+        dest="client_settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Kafka's clients; may be repeated",
     )
     group.add_argument(
         "--request-timeout",
@@ -84,6 +110,12 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--tls-ca", metavar="FILE", help="certificates to trust, as PEM; implies --tls"
     )
+    group.add_argument(
+        "--tls-cert",
+        metavar="FILE",
+        help="certificate to show the brokers, as PEM, with its key or with --tls-key",
+    )
+    group.add_argument("--tls-key", metavar="FILE", help="private key of --tls-cert, as PEM")
 
 
 def add_json_argument(parser: argparse.ArgumentParser) -> None:
@@ -91,8 +123,16 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
-def run_command(command: str, work: Callable[[], Awaitable[int]]) -> int:
-    """Runs a command; turns errors into one line and exit code 1."""
+def run_command(
+    command: str,
+    work: Callable[[], Awaitable[int]],
+    arguments: argparse.Namespace | None = None,
+) -> int:
+    """Runs a command; turns errors into one line and exit code 1.
+
+    Args:
+        arguments: Those whose connection `work` uses: errors name the option or the file.
+    """
     import asyncio
 
     from odradek.errors import ApiError, ConfigError
@@ -103,7 +143,11 @@ def run_command(command: str, work: Callable[[], Awaitable[int]]) -> int:
     try:
         return asyncio.run(do())
     except ConfigError as error:
-        print_error(command, f"{_OPTIONS.get(error.key, error.key)} {error.value}: {error.why}")
+        choice: Choice | None = getattr(arguments, "choice", None)
+        text = str(error)
+        if choice is not None:
+            text = choice.complaint(error.key, error.value, error.why)
+        print_error(command, text)
     except ApiError as error:
         print_error(command, explain(error))
     except CommandError as error:
@@ -125,24 +169,57 @@ def run_with_admin(
             await reach(admin, arguments)
             return await work(admin)
 
-    return run_command(command, administrate)
+    return run_command(command, administrate, arguments)
 
 
-def client_settings(arguments: argparse.Namespace) -> dict[str, object]:
-    """The settings that the connection options give, by Kafka's names."""
+def client_settings(
+    arguments: argparse.Namespace,
+    kind: str = "admin",
+    own: Mapping[str, object] | None = None,
+    *,
+    beside: Iterable[str] = (),
+) -> dict[str, object]:
+    """The settings of a client, by Kafka's names; their origins are kept in `arguments.choice`.
+
+    Args:
+        arguments: With the connection options.
+        kind: `admin`, `consumer` or `producer`: settings of other kinds in a file are left out.
+        own: Settings of the command itself; `-X` overrules those that no option has.
+        beside: Kinds of the other clients of the command, whose settings `-X` may name as well.
+
+    Raises:
+        CommandError: A setting is unknown, cannot be followed, or is not for this command.
+    """
+    from odradek.cli.connection.choice import choose
+
+    arguments.choice = choice = choose(arguments, os.environ)
+    names = _names_of(kind)
+    used = names.union(*(_names_of(one) for one in beside))
     timeout_ms = max(int(arguments.request_timeout * 1000), 1)
     settings: dict[str, object] = {
-        "bootstrap.servers": arguments.bootstrap_server,
         "client.id": "odradek-cli",
         "request.timeout.ms": timeout_ms,
         "default.api.timeout.ms": timeout_ms,
         "socket.connection.setup.timeout.ms": min(timeout_ms, _MAX_CONNECT_MS),
     }
-    if arguments.tls or arguments.tls_ca:
-        settings["security.protocol"] = "SSL"
-    if arguments.tls_ca:
-        settings["ssl.truststore.location"] = arguments.tls_ca
-    return settings
+    settings |= {key: one.value for key, one in choice.settings.items() if key in names}
+    for key in choice.typed:
+        if key not in used:
+            raise CommandError(f"-X {key}: this command uses no setting of that name")
+        if own is not None and key in own and key in _OPTIONS:
+            raise CommandError(f"-X {key}: give {_OPTIONS[key]} instead")
+    return settings | {key: value for key, value in (own or {}).items() if key not in choice.typed}
+
+
+def _names_of(kind: str) -> frozenset[str]:
+    from odradek.client.config import ClientConfig
+    from odradek.config.declaration import keys_of
+
+    classes: list[type] = [ClientConfig]
+    if kind in _KINDS:
+        module, name = _KINDS[kind]
+        classes.append(getattr(importlib.import_module(module), name))
+    return frozenset(key.name for one in classes for key in keys_of(one).values())
 
 
 async def reach(client: "Admin | Consumer | Producer", arguments: argparse.Namespace) -> None:
@@ -156,10 +233,24 @@ async def reach(client: "Admin | Consumer | Producer", arguments: argparse.Names
     try:
         await client.connect()
     except ApiError as error:
+        choice: Choice = arguments.choice
         raise CommandError(
-            f"no broker answers at {arguments.bootstrap_server}: {error}; start one "
-            "with `odradek serve`, or name another with --bootstrap-server"
+            f"no broker answers at {choice.where()}: {error}; {_advice(choice, str(error))}"
         ) from error
+
+
+def _advice(choice: "Choice", problem: str) -> str:
+    """What to try if brokers do not answer."""
+    if "no connection to" in problem:
+        return "start one with `odradek serve`, or name another with --bootstrap-server"
+    if "CERTIFICATE_VERIFY_FAILED" in problem:
+        return "--tls-ca FILE names the certificates to trust"
+    protocol = choice.settings.get("security.protocol")
+    if protocol is None or protocol.value != "SSL":
+        return "if that listener speaks TLS, give --tls, and --tls-ca FILE"
+    if {"ssl.keystore.location", "ssl.keystore.key"}.isdisjoint(choice.settings):
+        return "if brokers require a certificate, give --tls-cert FILE"
+    return "do brokers speak TLS there, and trust the certificate of --tls-cert?"
 
 
 def explain(error: "ApiError") -> str:

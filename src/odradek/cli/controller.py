@@ -61,7 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     re_elect.add_argument("--json", action="store_true", help="print JSON")
 
     show = actions.add_parser(
-        "show", help="show the controller, the brokers and what awaits work", description=_SHOW_HELP
+        "show",
+        help="show the controller, the brokers and what awaits work",
+        description=_SHOW_HELP,
+        examples=("odradek controller show",),
     )
     add_json_argument(show)
     add_connection_arguments(show)

@@ -33,7 +33,9 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    list_ = actions.add_parser("list", help="show features and their levels")
+    list_ = actions.add_parser(
+        "list", help="show features and their levels", examples=("odradek features list",)
+    )
     update = actions.add_parser(
         "update",
         help="change the levels of features",

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli.connecting import CommandError, find_topic
@@ -44,7 +43,7 @@ class TargetOptions:
             "--by-duration",
             type=_duration_ms,
             metavar="DURATION",
-            help="to the first message of the last PT1H, P1DT12H, …",
+            help="to the first message of the last 1h, 1d12h, PT1H, …",
         )
 
 
@@ -146,19 +145,16 @@ def _offset(text: str) -> int:
 
 
 def _time_ms(text: str) -> int:
+    from odradek.cli.inspection.times import parse_time_ms
+
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text} is not a time such as 2026-01-31T12:00:00Z"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+        return parse_time_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _duration_ms(text: str) -> int:
-    from odradek.client.consumer.config import parse_duration_ms
+    from odradek.cli.inspection.times import parse_duration_ms
 
     try:
         return parse_duration_ms(text)

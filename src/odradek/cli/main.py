@@ -5,7 +5,6 @@ more than the interpreter. Exit codes: 0 done, 1 the command found a problem or 
 usage.
 """
 
-import argparse
 import importlib
 import io
 import os
@@ -14,21 +13,29 @@ from collections.abc import Sequence
 
 from odradek import __version__
 from odradek.builds import StaleBuildError, check_sources, name_build
+from odradek.cli.output import set_color
+from odradek.cli.usage.parser import CommandParser
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "build_parser", "main"]
 
 # Command -> (module with `add_arguments(parser)` and `run(arguments) -> int`, one line of help).
 COMMANDS = {
     "serve": ("odradek.cli.serve", "run a broker"),
-    "cluster": ("odradek.cli.cluster", "run several brokers on this machine"),
-    "topics": ("odradek.cli.topics", "create, list, describe, alter and delete topics"),
-    "produce": ("odradek.cli.produce", "send lines of standard input as messages"),
-    "consume": ("odradek.cli.consume", "print the messages of a topic"),
+    "cluster": ("odradek.cli.cluster", "describe the cluster, or run one on this machine"),
+    "topics": ("odradek.cli.topics", "create, list, describe, alter, delete and copy topics"),
+    "produce": ("odradek.cli.produce", "send lines, JSON or whole files as messages"),
+    "consume": ("odradek.cli.consume", "print the messages of topics"),
     "groups": ("odradek.cli.groups", "show consumer groups, move their offsets"),
     "transactions": ("odradek.cli.transactions.commands", "show transactions, end those that hang"),
     "configs": ("odradek.cli.configs", "show and change settings of topics and brokers"),
     "features": ("odradek.cli.features", "show the features of the cluster, change their levels"),
+    "offsets": (
+        "odradek.cli.inspection.offsets",
+        "show the ends of partitions, and offsets by time",
+    ),
     "delete-records": ("odradek.cli.delete_records", "delete the oldest messages of partitions"),
+    "quotas": ("odradek.cli.inspection.quotas", "show and change quotas of clients"),
+    "log-dirs": ("odradek.cli.inspection.log_dirs", "show data directories and sizes of replicas"),
     "api-versions": ("odradek.cli.api_versions", "show which requests the brokers serve"),
     "reassign": ("odradek.cli.reassign", "move replicas of partitions to other brokers"),
     "elect-leaders": ("odradek.cli.elect_leaders", "move leadership to preferred replicas"),
@@ -36,7 +43,14 @@ COMMANDS = {
     "metrics": ("odradek.cli.metrics", "show and watch the metrics of a broker"),
     "log": ("odradek.cli.log", "print the files of a log"),
     "pipeline": ("odradek.cli.pipeline", "check, plan and run data pipelines on Spark"),
+    "profile": ("odradek.cli.connection.commands", "name clusters, choose the one to work with"),
+    "completion": ("odradek.cli.usage.completion", "print completion for bash, zsh or fish"),
 }
+_EXAMPLES = (
+    "odradek serve                                  # a broker on localhost:9092",
+    "odradek topics create orders --partitions 6",
+    "odradek groups describe billing -b broker-1:9092",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,8 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
     try:
-        arguments = _parse(words)
-        code: int = arguments.run(arguments)
+        if not words:
+            build_parser(words).print_help()
+            sys.stdout.flush()
+            return 0
+        code = _run(words)
         sys.stdout.flush()
     except BrokenPipeError:  # The reader of the pipe, such as `head`, has ended.
         _discard_output()
@@ -68,21 +85,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="odradek", description="A distributed commit log that speaks the Kafka wire protocol."
+def _run(words: list[str]) -> int:
+    try:
+        arguments = build_parser(words).parse_args(words)
+    except SystemExit:
+        sys.stdout.flush()  # Help, whose reader may have ended.
+        raise
+    set_color(getattr(arguments, "color", "auto"))
+    code: int = arguments.run(arguments)
+    return code
+
+
+def build_parser(words: Sequence[str]) -> CommandParser:
+    """The parser of all commands, with the options of the one that `words` name."""
+    parser = CommandParser(
+        prog="odradek",
+        description="A distributed commit log that speaks the Kafka wire protocol.",
+        examples=_EXAMPLES,
     )
     version = f"odradek {__version__} ({name_build()})"
     parser.add_argument("--version", action="version", version=version)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    wanted = next((word for word in words if not word.startswith("-")), None)
+    wanted = next((word for word in words if word in COMMANDS), None)
     for name, (module_name, summary) in COMMANDS.items():
         command_parser = subparsers.add_parser(name, help=summary, description=summary)
         if name == wanted:
             module = importlib.import_module(module_name)
             module.add_arguments(command_parser)
+            command_parser.show_examples_of_actions()
             command_parser.set_defaults(run=module.run)
-    return parser.parse_args(words)
+    return parser
 
 
 def _prepare_streams() -> None:

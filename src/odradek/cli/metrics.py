@@ -1,12 +1,10 @@
 """`odradek metrics`: prints the metrics of a running broker, once or at an interval."""
 
 import argparse
-import http.client
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from odradek.cli.output import print_error, print_json, print_table
 
@@ -22,8 +20,7 @@ _SAMPLE = re.compile(r"(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<val
 _TIMEOUT_S = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One line of the exposition: a series and its value."""
 
     name: str
@@ -39,6 +36,12 @@ class Sample:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.description = _DESCRIPTION
+    parser.epilog = (
+        "examples:\n"
+        "  odradek metrics localhost:9404 'kafka_server_brokertopicmetrics_*'\n"
+        "  odradek metrics localhost:9404 --interval 5 --count 3"
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("address", metavar="HOST:PORT", help="the metrics port of a broker")
     parser.add_argument("names", metavar="NAME", nargs="*", help="patterns of names to print")
     parser.add_argument(
@@ -55,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Reads and prints the metrics once, or at every interval."""
+    import http.client
+
     if arguments.count is not None and arguments.interval is None:
         print_error("metrics", "--count needs --interval")
         return 2
@@ -96,6 +101,8 @@ def parse_samples(text: str) -> Iterator[Sample]:
 
 
 def _get(address: str) -> str:
+    import http.client
+
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         raise ValueError(f"expected HOST:PORT, not {address!r}")
@@ -112,6 +119,8 @@ def _get(address: str) -> str:
 
 
 def _wanted(sample: Sample, arguments: argparse.Namespace) -> bool:
+    from fnmatch import fnmatchcase
+
     names: list[str] = arguments.names
     return not names or any(fnmatchcase(sample.name, name) for name in names)
 

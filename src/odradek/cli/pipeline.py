@@ -17,7 +17,7 @@ __all__ = ["ACTIONS", "add_arguments", "run"]
 
 # Action -> (one line of help, function that declares its arguments and sets `act`).
 ACTIONS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "init": ("write an example to start from", add_init),
+    "init": ("write a pipeline to start from", add_init),
     "validate": ("find all problems of a file, without Spark", add_validate),
     "plan": ("show what a run would do, without Spark", add_plan),
     "test": ("run the tests in a file, without a broker", add_test),
@@ -26,6 +26,19 @@ ACTIONS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "status": ("show the progress of a pipeline's queries", add_status),
     "reset": ("delete that progress: the next run starts anew", add_reset),
 }
+_EXAMPLES = {
+    "init": ("odradek pipeline init orders.yaml",),
+    "validate": ("odradek pipeline validate orders.yaml",),
+    "plan": ("odradek pipeline plan orders.yaml",),
+    "test": ("odradek pipeline test orders.yaml",),
+    "run": (
+        "odradek pipeline run orders.yaml",
+        "odradek pipeline run orders.yaml --once --set bootstrap=broker-1:9092",
+    ),
+    "backfill": ("odradek pipeline backfill orders.yaml --from 2026-01-01 --to 2026-02-01",),
+    "status": ("odradek pipeline status orders.yaml",),
+    "reset": ("odradek pipeline reset orders.yaml",),
+}
 _NEEDED = ("ruamel.yaml", "sqlglot")
 
 
@@ -33,8 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, (summary, declare) in ACTIONS.items():
-        action = actions.add_parser(name, help=summary, description=summary)
-        action.add_argument("file", metavar="FILE", help="the pipeline: YAML, or Python (.py)")
+        action = actions.add_parser(
+            name, help=summary, description=summary, examples=_EXAMPLES.get(name, ())
+        )
+        action.add_argument(
+            "file",
+            metavar="FILE",
+            nargs="?" if name == "init" else None,
+            help="the pipeline: YAML, or Python (.py)",
+        )
         action.add_argument(
             "--set",
             dest="settings",

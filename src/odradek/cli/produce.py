@@ -1,39 +1,32 @@
-"""`odradek produce`: sends each line of standard input as a message."""
+"""`odradek produce`: sends lines, JSON or whole files as messages."""
 
 import argparse
+import os
 import sys
-from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
-from odradek.cli.connecting import (
-    NEW_TOPIC_MS,
-    CommandError,
-    add_connection_arguments,
-    add_json_argument,
-    client_settings,
-    is_there,
-    parse_pairs,
-    reach,
-    run_command,
-)
+from odradek.cli.connecting import CommandError, add_connection_arguments, run_command
+from odradek.cli.messages.columns import MessageColumns
+from odradek.cli.messages.json_lines import JsonLineError, JsonLines
+from odradek.cli.messages.positionals import take_anywhere
+from odradek.cli.messages.templates import unescape
+from odradek.cli.messages.times import parse_time
 from odradek.cli.output import print_json
 from odradek.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from odradek.client.producer import Delivery, Producer
+    from collections.abc import Iterator
+
+    from odradek.cli.messages.outlet import Outlet
 
 __all__ = ["add_arguments", "run"]
 
-# Lines arrive many at a time: large batches need fewer requests.
-_BATCH_BYTES = 128 * 1024
-_LINGER_MS = 5
-# Messages that may be unacknowledged while more lines are read.
-_MAX_UNKNOWN = 100_000
-
 _DESCRIPTION = """\
-Sends every line of standard input as a message and returns when all are acknowledged. Bytes are
-sent unchanged, without the line end. A missing topic is created if the brokers allow it
-(auto.create.topics.enable).
+Sends every line of the files, or of standard input, as a message, and returns when all are
+acknowledged. Bytes are sent unchanged, without the line end. A missing topic is created if the
+brokers allow it (auto.create.topics.enable).
 """
 
 _EXAMPLES = """\
@@ -41,7 +34,12 @@ examples:
   echo hello | odradek produce greetings
   odradek produce people --key-separator : < people.txt     # alice:{"age": 41}
   odradek produce people --key-separator : --null-marker '' # "alice:" deletes alice when compacted
+  odradek produce photos --whole --key cat cat.jpg           # the file is one message
+  odradek produce orders --delimiter '\\0' --header source=import --timestamp 2026-11-17 orders.bin
+  odradek produce copy --json --keep-partitions < messages   # written by `odradek consume --json`
 """
+
+_STDIN: Final = "-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,21 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
-        "--key-separator", metavar="TEXT", help="the part of a line before it is the key"
+        "files", nargs="*", metavar="FILE", help="one after the other; - and none: standard input"
     )
-    parser.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a header of every message; may be repeated",
-    )
-    parser.add_argument(
-        "--null-marker", metavar="TEXT", help="a key or value that is this text is sent as null"
-    )
+    _add_input_arguments(parser)
     parser.add_argument(
         "--partition",
-        type=int,
+        type=_partition,
         metavar="N",
         help="default: chosen by the key; without a key, all in turn",
     )
@@ -82,164 +71,253 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="default: none",
     )
-    add_json_argument(parser)
+    parser.add_argument(
+        "--summary", action="store_true", help="print what was sent, as JSON for programs"
+    )
     add_connection_arguments(parser)
+    parser.set_defaults(refuse=parser.error)
+    take_anywhere(parser, "files")
+
+
+def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--json",
+        action="store_true",
+        help="each line is a message as `odradek consume --json` writes it: an object with value, "
+        "key, headers and timestamp, or value_base64 and key_base64",
+    )
+    form.add_argument("--whole", action="store_true", help="each file is one message")
+    form.add_argument(
+        "--delimiter",
+        default="\\n",
+        metavar="TEXT",
+        help="what ends a message (default: \\n); \\t, \\r and \\0 can be written so, too",
+    )
+    parser.add_argument(
+        "--keep-partitions",
+        action="store_true",
+        help="with --json: to the partition of each line, if it names one",
+    )
+    key = parser.add_mutually_exclusive_group()
+    key.add_argument("--key", metavar="TEXT", help="the key of every message")
+    key.add_argument(
+        "--key-separator", metavar="TEXT", help="the part of a line before it is the key"
+    )
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a header of every message; may be repeated",
+    )
+    parser.add_argument(
+        "--timestamp",
+        type=parse_time,
+        metavar="TIME",
+        help="of every message that has none of its own, as 1h (ago), 2026-11-17T09:00, or "
+        "milliseconds since 1970 (default: now)",
+    )
+    parser.add_argument(
+        "--null-marker", metavar="TEXT", help="a key or value that is this text is sent as null"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Sends the lines; returns 1 if one could not be sent."""
-    return run_command("produce", lambda: _produce(arguments))
+    """Sends the messages; returns 1 if one could not be sent."""
+    if arguments.key_separator == "":
+        arguments.refuse("--key-separator must not be empty")
+    if arguments.whole and arguments.key_separator is not None:
+        arguments.refuse("--key-separator cannot go with --whole; --key names the key")
+    if unescape(arguments.delimiter) == "":
+        arguments.refuse("--delimiter must not be empty")
+    if arguments.keep_partitions and not arguments.json:
+        arguments.refuse("--keep-partitions goes with --json: only its lines name partitions")
+    if arguments.json and (arguments.key is not None or arguments.key_separator is not None):
+        arguments.refuse("--key and --key-separator cannot go with --json: its lines have keys")
+    if arguments.json and arguments.null_marker is not None:
+        arguments.refuse("--null-marker cannot go with --json, which has null")
+    return run_command("produce", lambda: _produce(arguments), arguments)
 
 
 async def _produce(arguments: argparse.Namespace) -> int:
-    from odradek.cli.lines import read_lines
-    from odradek.client.producer import Producer, RoundRobinPartitioner
+    from odradek.cli.messages.outlet import Outlet
 
-    parser = _LineParser(arguments)
+    reader = _Reader(arguments)
     # Progress is shown when input comes from a file or pipe; a typing user sees the lines typed.
-    progress = Progress(is_shown=sys.stderr.isatty() and not sys.stdin.isatty())
-    summary = _Summary(arguments, progress)
-    # No `on_error` output: the summary awaits every delivery and raises its error.
-    producer = Producer(
-        client_settings(arguments) | _producer_settings(arguments),
-        partitioner=RoundRobinPartitioner(keeps_keys=True),
-        on_error=lambda _failed: None,
-    )
+    is_typed = _STDIN in reader.files and sys.stdin.isatty()
+    progress = Progress(is_shown=sys.stderr.isatty() and not is_typed)
     with progress:
-        async with producer:
-            await reach(producer, arguments)
-            await is_there(arguments.topic, _look_up(producer, arguments.topic))
-            async for lines in read_lines(sys.stdin.fileno()):
-                for line in lines:
-                    if not parser.parse(line):
-                        break
-                    summary.add(
-                        await producer.send(
-                            arguments.topic,
-                            parser.value,
-                            parser.key,
-                            parser.headers,
-                            arguments.partition,
-                        )
-                    )
-                await summary.catch_up(_MAX_UNKNOWN)
-                # A line that could not be read ends the command, but those before it are sent.
-                if parser.failure is not None:
-                    break
-            await producer.flush()
-            await summary.catch_up(0)
-        if parser.failure is not None:
-            raise CommandError(parser.failure)
-        summary.finish()
+        async with Outlet(arguments, arguments.topic, progress) as outlet:
+            count = outlet.partition_count
+            if arguments.partition is not None and arguments.partition >= count:
+                raise CommandError(
+                    f"--partition {arguments.partition}: topic {arguments.topic!r} has partitions "
+                    f"0 to {count - 1}"
+                )
+            await _send_all(reader, outlet)
+        progress.finish(outlet.sent_count, " sent")
+        if arguments.summary:
+            _print_summary(arguments.topic, outlet)
     return 0
 
 
-async def _look_up(producer: "Producer", topic: str) -> None:
-    """Looks the topic up before the first line is read; brokers may create it then.
+async def _send_all(reader: "_Reader", outlet: "Outlet") -> None:
+    from odradek.clock import SystemClock
 
-    `send` would wait for a missing topic until its timeout; a mistyped name should fail at once.
-    """
-    from odradek.client.errors import CallTimeoutError
+    clock = SystemClock()
+    async for messages in reader.read():
+        await outlet.send(messages, clock.now_ms())
+        # A line that could not be read ends the command, but those before it are sent.
+        if reader.failure is not None:
+            break
+    await outlet.finish()
+    if reader.failure is not None:
+        raise CommandError(reader.failure)
 
-    try:
-        await producer.partitions_for(topic, NEW_TOPIC_MS / 1000)
-    except CallTimeoutError:
-        await producer.partitions_for(topic)  # The topic exists, or is being created.
 
-
-class _LineParser:
-    """Parses lines into `key` and `value`; a line without a key ends the command."""
+class _Reader:
+    """Turns files into messages; a line that is none ends the reading."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        headers = parse_pairs("--header", arguments.header).items()
-        self.headers = tuple((key, value.encode()) for key, value in headers)
-        separator = arguments.key_separator
-        if separator == "":
-            raise CommandError("--key-separator must not be empty")
-        self._separator = _unescape(separator).encode() if separator is not None else None
-        marker = arguments.null_marker
-        self._null = marker.encode() if marker is not None else None
-        self._line_number = 0
-        self.key: bytes | None = None
-        self.value: bytes | None = None
+        self.files = arguments.files or [_STDIN]
         self.failure: str | None = None
+        self._arguments = arguments
+        self._headers = tuple(map(_header, arguments.header))
+        self._delimiter = _encode(unescape(arguments.delimiter))
+        self._separator = None
+        if arguments.key_separator is not None:
+            self._separator = _encode(unescape(arguments.key_separator))
+        self._key = None if arguments.key is None else _encode(arguments.key)
+        marker = arguments.null_marker
+        self._null = None if marker is None else _encode(marker)
+        self._timestamp: int | None = None
+        if arguments.timestamp is not None:
+            from odradek.clock import SystemClock
 
-    def parse(self, line: bytes) -> bool:
-        """Parses a line; returns False if it has no key."""
-        self._line_number += 1
-        key: bytes | None = None
-        value: bytes | None = line
-        if self._separator is not None:
+            self._timestamp = arguments.timestamp(SystemClock().now_ms())
+        self._json = JsonLines(keeps_partitions=arguments.keep_partitions)
+        self._place = ""  # The file, if there are several things to read.
+        self._line = 0  # Lines of it before the ones in hand.
+
+    async def read(self) -> AsyncIterator[MessageColumns]:
+        """The messages, as many at a time as have been read."""
+        from odradek.cli.messages.lines import read_chunks, read_whole
+
+        for name in self.files:
+            self._place = "" if name == _STDIN else f"{name}: "
+            self._line = 0
+            with _opened(name) as fd:
+                if self._arguments.whole:
+                    yield self._of_values([await read_whole(fd)])
+                    continue
+                delimiter = b"\n" if self._arguments.json else self._delimiter
+                async for chunk in read_chunks(fd, delimiter):
+                    yield self._of_json(chunk) if self._arguments.json else self._of_lines(chunk)
+                    if self.failure is not None:
+                        return
+
+    def _of_json(self, chunk: bytes) -> MessageColumns:
+        messages = MessageColumns()
+        try:
+            self._json.parse(chunk, messages)
+        except JsonLineError as error:
+            self.failure = f"{self._place}line {self._line + error.index + 1}: {error}"
+        self._line += chunk.count(b"\n")
+        if self._headers:
+            messages.headers = [(*one, *self._headers) for one in messages.headers]
+        if self._timestamp is not None:
+            messages.timestamps = [
+                self._timestamp if one is None else one for one in messages.timestamps
+            ]
+        if self._arguments.partition is not None:
+            messages.partitions = [self._arguments.partition] * len(messages)
+        return messages
+
+    def _of_lines(self, chunk: bytes) -> MessageColumns:
+        lines = chunk.split(self._delimiter)
+        if not lines[-1]:
+            lines.pop()  # Behind the last delimiter.
+        if self._separator is None:
+            return self._of_values(lines)
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        for line in lines:
             key, separator, value = line.partition(self._separator)
             if not separator:
                 self.failure = (
-                    f"line {self._line_number} has no key: "
-                    f"it does not contain {self._separator.decode()!r}"
+                    f"{self._place}line {self._line + len(values) + 1} has no key: "
+                    f"it does not contain {self._separator.decode(errors='backslashreplace')!r}"
                 )
-                return False
-        self.value = None if value == self._null else value
-        self.key = None if key == self._null else key
-        return True
+                break
+            keys.append(key)
+            values.append(value)
+        self._line += len(values)
+        return self._of_values(values, keys)
+
+    def _of_values(self, values: list[bytes], keys: list[bytes] | None = None) -> MessageColumns:
+        if keys is None and self._key is not None:
+            keys = [self._key] * len(values)
+        return MessageColumns.of(
+            self._with_nulls(values),
+            None if keys is None else self._with_nulls(keys),
+            self._headers,
+            self._timestamp,
+            self._arguments.partition,
+        )
+
+    def _with_nulls(self, column: list[bytes]) -> list[bytes | None]:
+        null = self._null
+        return list(column) if null is None else [None if one == null else one for one in column]
 
 
-class _Summary:
-    """Counts delivered messages and passes the count to the progress display."""
+def _header(pair: str) -> tuple[bytes, bytes]:
+    key, equals, value = pair.partition("=")
+    if not (key and equals):
+        raise CommandError(f"--header {pair}: expected KEY=VALUE")
+    return _encode(key), _encode(value)
 
-    def __init__(self, arguments: argparse.Namespace, progress: Progress) -> None:
-        self._arguments = arguments
-        self._progress = progress
-        self._counts: dict[int, int] = {}
-        self._last_offsets: dict[int, int] = {}
-        self._unknown: deque[Delivery] = deque()  # Sent, and not counted yet.
 
-    def add(self, delivery: "Delivery") -> None:
-        self._unknown.append(delivery)
+@contextmanager
+def _opened(name: str) -> "Iterator[int]":
+    """The descriptor of a file, or of standard input."""
+    if name == _STDIN:
+        yield sys.stdin.fileno()
+        return
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise CommandError(f"cannot read {name}: {error.strerror or error}") from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
-    async def catch_up(self, most_unknown: int) -> None:
-        """Counts acknowledged messages; waits until at most `most_unknown` are outstanding.
 
-        Raises:
-            OdradekError: A message could not be delivered.
-        """
-        while self._unknown and (len(self._unknown) > most_unknown or self._unknown[0].done()):
-            arrived = await self._unknown.popleft()
-            partition = arrived.partition
-            self._counts[partition] = self._counts.get(partition, 0) + 1
-            if arrived.offset >= 0:
-                self._last_offsets[partition] = arrived.offset
-        self._progress.show(sum(self._counts.values()))
-
-    def finish(self) -> None:
-        self._progress.finish(sum(self._counts.values()), " sent")
-        if self._arguments.json:
-            print_json(
+def _print_summary(topic: str, outlet: "Outlet") -> None:
+    print_json(
+        {
+            "topic": topic,
+            "messages": outlet.sent_count,
+            "partitions": [
                 {
-                    "topic": self._arguments.topic,
-                    "messages": sum(self._counts.values()),
-                    "partitions": [
-                        {
-                            "partition": partition,
-                            "messages": self._counts[partition],
-                            "last_offset": self._last_offsets.get(partition),
-                        }
-                        for partition in sorted(self._counts)
-                    ],
+                    "partition": partition,
+                    "messages": outlet.counts[partition],
+                    "last_offset": outlet.last_offsets.get(partition),
                 }
-            )
+                for partition in sorted(outlet.counts)
+            ],
+        }
+    )
 
 
-def _producer_settings(arguments: argparse.Namespace) -> dict[str, object]:
-    timeout_ms = max(int(arguments.request_timeout * 1000), 1)
-    return {
-        "acks": arguments.acks,
-        "batch.size": _BATCH_BYTES,
-        "compression.type": arguments.compression,
-        "linger.ms": _LINGER_MS,
-        "max.block.ms": timeout_ms,
-        "delivery.timeout.ms": timeout_ms + _LINGER_MS,
-    }
+def _encode(text: str) -> bytes:
+    """The bytes of an argument, which need not be UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
 
 
-def _unescape(text: str) -> str:
-    r"""Replaces `\t` by a tab, which is hard to type in shells."""
-    return text.replace("\\t", "\t")
+def _partition(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return number

@@ -8,6 +8,7 @@ import sys
 from types import TracebackType
 from typing import Final, Self, TextIO
 
+from odradek.cli.output import counted
 from odradek.clock import Clock, SystemClock
 
 __all__ = ["Progress", "end_open_line"]
@@ -76,7 +77,7 @@ class Progress:
 
     def _print(self, what: str = "") -> None:
         global _open
-        text = f"\r{self._count:,} messages{what}"
+        text = f"\r{counted(self._count, 'message')}{what}"
         print(text, end="", file=self._stream, flush=True)
         self._shown_count = self._count
         self._next_ms = self._clock.monotonic_ms() + _INTERVAL_MS

@@ -4,7 +4,8 @@ import argparse
 import os
 import signal
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from odradek.cli.connecting import CommandError, parse_pairs
 from odradek.cli.output import print_error
@@ -15,24 +16,25 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 _DESCRIPTION = """\
-Runs one broker, which is a cluster of its own, and prints a line when it serves clients. Ctrl-C or
-SIGTERM stop it gracefully; a second one at once.
+Runs one broker, which is the only one of its cluster unless it is set to use ZooKeeper, and prints
+a line when it serves clients. Ctrl-C, SIGTERM and SIGHUP stop it gracefully; a second one at once.
 
 Settings have Kafka's names. Sources from weak to strong: defaults, the file, variables such as
 ODRADEK_LOG_RETENTION_MS, the command line.
 """
 
-# When the garbage collector looks at young objects, see `gc.set_threshold`. A parked request has a
-# few dozen objects, which are freed without the collector when it is answered: with Python's 700, a
-# hundred waiting consumers make the collector look at them in vain for each record. Looking at
-# 10,000 objects takes a third of a millisecond, and at those of the second age about one.
-_GC_THRESHOLDS = (10_000, 3, 10)
+# Of a broker that is started without a file, to be tried: a first consumer need not wait for others
+# that may join its group. The default of Kafka, 3 s, counts with a file.
+_WITHOUT_FILE: Final = MappingProxyType({"group.initial.rebalance.delay.ms": "0"})
+
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _EXAMPLES = """\
 examples:
   odradek serve --data /var/lib/odradek
   odradek serve --listen 127.0.0.1:0                       # any free port; the line names it
   odradek serve --config server.properties --set num.partitions=6
+  odradek serve --config server.properties --check         # what becomes of each key
 """
 
 
@@ -59,6 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="any setting; may be repeated",
     )
     parser.add_argument(
+        "--check",
+        action="store_true",
+        help="start nothing: show for each key that is set whether it is used, ignored or refused,"
+        " and why; exit code 1 if the broker would not start",
+    )
+    parser.add_argument("--json", action="store_true", help="of --check: print JSON")
+    parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         default="info",
@@ -73,7 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the broker; returns 0 after SIGTERM, 130 after Ctrl-C, 1 if it could not start."""
+    """Runs the broker; returns 0 when told to stop, 130 by Ctrl-C, 1 if it could not start."""
+    if arguments.check:
+        return _check(arguments)
+    if arguments.json:
+        print_error("serve", "--json belongs to --check; the log is JSON with --log-format json")
+        return 2
     import asyncio
     import gc
     import logging
@@ -86,8 +100,16 @@ def run(arguments: argparse.Namespace) -> int:
     from odradek.network.loop_turns import MeasuredLoop
 
     try:
-        settings = load_broker_settings(arguments.config, _overrides(arguments), os.environ)
+        settings = load_broker_settings(
+            arguments.config,
+            _overrides(arguments),
+            os.environ,
+            instead_of_file=_WITHOUT_FILE,
+        )
         set_up_logging(arguments.log_level, arguments.log_format)
+        if arguments.log_level == "info":
+            # It repeats, for every change of the metadata, the line of the controller.
+            logging.getLogger("state.change.logger").setLevel(logging.WARNING)
         with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
             return runner.run(_serve(settings))
     except BaseExceptionGroup as errors:
@@ -101,6 +123,19 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         gc.enable()
     return 1
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from odradek.cli.serving.check import print_check
+    from odradek.errors import ConfigError
+
+    try:
+        return print_check(
+            arguments.config, _overrides(arguments), os.environ, as_json=arguments.json
+        )
+    except (CommandError, ConfigError) as error:
+        print_error("serve", str(error))
+        return 1
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -127,59 +162,86 @@ def _overrides(arguments: argparse.Namespace) -> Mapping[str, str]:
 
 async def _serve(settings: "BrokerSettings") -> int:
     import asyncio
-    import gc
+    import logging
 
     from odradek.broker.broker import Broker
+    from odradek.cli.serving.service_manager import ServiceManager
+    from odradek.garbage import PacedCollector
+    from odradek.network.loop_turns import turns_of
+    from odradek.tasks import OwnedTasks
 
+    logger = logging.getLogger("odradek.serve")
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     told: asyncio.Future[signal.Signals] = loop.create_future()
     is_starting = True
+    manager = ServiceManager(os.environ)
 
     def on_signal(number: signal.Signals) -> None:
-        for one in (signal.SIGINT, signal.SIGTERM):
+        for one in _STOP_SIGNALS:
             loop.remove_signal_handler(one)  # The next one ends the process.
+        manager.tell("STOPPING=1")
+        logger.info("stopping: %s", number.name)
         told.set_result(number)
         if is_starting:
             task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, number)
-    _log_warnings(settings)
+    for number in _STOP_SIGNALS:
+        # Ignored in what `nohup` starts.
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, on_signal, number)
+    _log_start(settings)
+    manager.show_life(loop)
     broker = Broker(settings)
     try:
         await broker.start()
     except asyncio.CancelledError:
         if not told.done():
             raise
+        logger.info("stopped before it had started")
         return _exit_code(told.result())
     is_starting = False
-    # A full collection delays requests: it need not traverse modules and settings each time.
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
-    gc.enable()
+    turns = turns_of(loop)
+    collector = PacedCollector(lambda: turns.buckets.total_ns, turns.note)
+    collector.register(broker.metrics)
     assert broker.failed is not None, "a started broker can fail"
     try:
-        addresses = ", ".join(_address(one.host, one.port) for one in broker.endpoints)
-        print(f"odradek: broker {broker.broker_id} ready on {addresses}", flush=True)
-        await asyncio.wait((told, broker.failed), return_when=asyncio.FIRST_COMPLETED)
+        with collector.paced():
+            async with OwnedTasks() as tasks:
+                tasks.spawn(collector.run())
+                addresses = ", ".join(_address(one.host, one.port) for one in broker.endpoints)
+                print(f"odradek: broker {broker.broker_id} ready on {addresses}", flush=True)
+                manager.tell(f"READY=1\nSTATUS=broker {broker.broker_id} serves {addresses}")
+                await asyncio.wait((told, broker.failed), return_when=asyncio.FIRST_COMPLETED)
     finally:
+        manager.tell("STOPPING=1")
         await broker.stop()
+        manager.close()
     if broker.failed.done():
         raise CommandError(f"broker {broker.broker_id} cannot continue: {broker.failed.result()}")
+    logger.info("broker %d stopped", broker.broker_id)
     return _exit_code(told.result())
 
 
-def _log_warnings(settings: "BrokerSettings") -> None:
+def _log_start(settings: "BrokerSettings") -> None:
     import logging
+    import platform
 
+    from odradek import __version__
+    from odradek.builds import name_build
+
+    logging.getLogger("odradek.serve").info(
+        "odradek %s (%s) on Python %s, process %d, data in %s",
+        __version__, name_build(), platform.python_version(), os.getpid(),
+        ", ".join(settings.log.log_dirs),
+    )  # fmt: skip
     for warning in settings.warnings:
         logging.getLogger("odradek.config").warning("%s", warning)
 
 
 def _exit_code(number: signal.Signals) -> int:
-    """130 for Ctrl-C, as shells expect; 0 for SIGTERM, a service stopped as intended."""
+    """130 for Ctrl-C, as shells expect; 0 for the others, a service stopped as intended."""
     return 130 if number is signal.SIGINT else 0
 
 

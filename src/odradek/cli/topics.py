@@ -11,11 +11,12 @@ from odradek.cli.connecting import (
     report_errors,
     run_with_admin,
 )
-from odradek.cli.output import print_json, print_table
+from odradek.cli.inspection.topics import add_describe, id_text, show_topics
+from odradek.cli.messages.copying import add_copy_parser, run_copy
+from odradek.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:
-    from odradek.client import PartitionView, TopicView
-    from odradek.client.admin import ConfigEntry
+    from odradek.cli.usage.parser import Actions
     from odradek.client.admin.admin import Admin
     from odradek.errors import ApiError
 
@@ -27,6 +28,7 @@ examples:
   odradek topics describe orders
   odradek topics describe --under-replicated
   odradek topics alter orders --partitions 12 --delete-config retention.ms
+  odradek topics copy orders orders-backup
   odradek topics delete orders --if-exists
 """
 
@@ -37,7 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    create = actions.add_parser("create", help="create topics")
+    create = actions.add_parser(
+        "create",
+        help="create topics",
+        examples=(
+            "odradek topics create orders --partitions 6 --config retention.ms=86400000",
+            "odradek topics create orders payments --if-not-exists",
+        ),
+    )
     create.add_argument("names", nargs="+", metavar="TOPIC")
     create.add_argument(
         "--partitions", type=_positive, default=-1, metavar="N", help="default: the broker's"
@@ -59,25 +68,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--validate-only", action="store_true", help="only check whether it can be done"
     )
 
-    list_ = actions.add_parser("list", help="list topics")
+    list_ = actions.add_parser("list", help="list topics", examples=("odradek topics list",))
     list_.add_argument("--internal", action="store_true", help="internal topics, too")
 
-    describe = actions.add_parser("describe", help="show partitions, replicas and settings")
-    describe.add_argument("names", nargs="*", metavar="TOPIC", help="default: all topics")
-    only = describe.add_mutually_exclusive_group()
-    only.add_argument(
-        "--under-replicated",
-        action="store_true",
-        help="only partitions with replicas that are not in sync",
+    describe = actions.add_parser(
+        "describe",
+        help="show partitions, replicas and settings",
+        examples=("odradek topics describe orders", "odradek topics describe --under-replicated"),
     )
-    only.add_argument("--unavailable", action="store_true", help="only partitions without a leader")
-    only.add_argument(
-        "--under-min-isr",
-        action="store_true",
-        help="only partitions with fewer replicas in sync than min.insync.replicas",
-    )
+    add_describe(describe)
 
-    alter = actions.add_parser("alter", help="add partitions, change settings")
+    _add_changing(actions)
+    for action in (create, list_):
+        add_json_argument(action)
+        add_connection_arguments(action)
+
+
+def _add_changing(actions: "Actions") -> None:
+    alter = actions.add_parser(
+        "alter",
+        help="add partitions, change settings",
+        examples=(
+            "odradek topics alter orders --partitions 12",
+            "odradek topics alter orders --config retention.ms=3600000 --delete-config segment.ms",
+        ),
+    )
     alter.add_argument("names", nargs="+", metavar="TOPIC")
     alter.add_argument(
         "--partitions", type=_positive, metavar="N", help="new total, larger than now"
@@ -89,21 +104,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--delete-config", action="append", default=[], metavar="KEY", help="back to the default"
     )
 
-    delete = actions.add_parser("delete", help="delete topics and all their messages")
+    delete = actions.add_parser(
+        "delete",
+        help="delete topics and all their messages",
+        examples=("odradek topics delete orders --if-exists",),
+    )
     delete.add_argument("names", nargs="+", metavar="TOPIC")
     delete.add_argument("--if-exists", action="store_true", help="a missing topic is no error")
 
-    for action in (create, list_, describe, alter, delete):
+    add_copy_parser(actions)
+    for action in (alter, delete):
         add_json_argument(action)
         add_connection_arguments(action)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the action; returns 1 if any topic failed."""
+    if arguments.action == "copy":
+        return run_copy(arguments)
     action = {
         "create": _create,
         "list": _list,
-        "describe": _describe,
+        "describe": show_topics,
         "alter": _alter,
         "delete": _delete,
     }[arguments.action]
@@ -138,7 +160,7 @@ async def _create(admin: "Admin", arguments: argparse.Namespace) -> int:
             [
                 {
                     "topic": name,
-                    "topic_id": _id_text(result.topic_id),
+                    "topic_id": id_text(result.topic_id),
                     "partitions": result.partition_count,
                     "replication_factor": result.replication_factor,
                 }
@@ -148,7 +170,7 @@ async def _create(admin: "Admin", arguments: argparse.Namespace) -> int:
     else:
         verb = "could create" if arguments.validate_only else "created"
         for name, result in created:
-            print(f"{verb} {name} with {_count(result.partition_count, 'partition')}")
+            print(f"{verb} {name} with {counted(result.partition_count, 'partition')}")
     return report_errors("topics create", errors)
 
 
@@ -176,104 +198,9 @@ async def _list(admin: "Admin", arguments: argparse.Namespace) -> int:
         print_table(
             ("TOPIC", "PARTITIONS", "REPLICAS"),
             [(topic.name, len(topic.partitions), topic.replication_factor) for topic in topics],
+            nothing="no topics; `odradek topics create` makes one",
         )
     return 0
-
-
-async def _describe(admin: "Admin", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin import ConfigResource, ConfigResourceType
-    from odradek.errors import ApiError
-
-    if arguments.under_replicated or arguments.unavailable or arguments.under_min_isr:
-        return await _describe_some(admin, arguments)
-    found = await admin.describe_topics(arguments.names or None)
-    topics = [topic for topic in found.values() if not isinstance(topic, ApiError)]
-    resources = {
-        topic.name: ConfigResource(ConfigResourceType.TOPIC, topic.name) for topic in topics
-    }
-    configs = await admin.describe_configs(list(resources.values())) if topics else {}
-    errors = [topic for topic in found.values() if isinstance(topic, ApiError)]
-    described = []
-    for topic in topics:
-        entries = configs[resources[topic.name]]
-        if isinstance(entries, ApiError):
-            errors.append(entries)
-        else:
-            described.append((topic, _own_settings(entries)))
-    if arguments.json:
-        print_json([_topic_json(topic, settings) for topic, settings in described])
-    else:
-        for number, (topic, settings) in enumerate(described):
-            if number:
-                print()
-            _print_topic(topic, settings)
-    return report_errors("topics describe", errors)
-
-
-async def _describe_some(admin: "Admin", arguments: argparse.Namespace) -> int:
-    from odradek.errors import ApiError
-
-    found = await admin.describe_topics(arguments.names or None)
-    topics = [topic for topic in found.values() if not isinstance(topic, ApiError)]
-    errors = [topic for topic in found.values() if isinstance(topic, ApiError)]
-    if arguments.under_replicated:
-        adding = await _replicas_being_added(admin)
-        rows = [
-            (topic, one)
-            for topic in topics
-            for one in topic.partitions
-            if set(one.replicas) - adding.get((topic.name, one.partition), set()) - set(one.isr)
-        ]
-    elif arguments.unavailable:
-        rows = [(topic, one) for topic in topics for one in topic.partitions if one.leader < 0]
-    else:
-        least = await _min_isr(admin, topics, errors)
-        rows = [
-            (topic, one)
-            for topic in topics
-            for one in topic.partitions
-            if topic.name in least and len(one.isr) < least[topic.name]
-        ]
-    if arguments.json:
-        print_json([{"topic": topic.name, **_partition_json(one)} for topic, one in rows])
-    else:
-        print_table(
-            ("TOPIC", *_PARTITION_HEADINGS),
-            [(topic.name, *_partition_row(one)) for topic, one in rows],
-        )
-    return report_errors("topics describe", errors)
-
-
-async def _replicas_being_added(admin: "Admin") -> dict[tuple[str, int], set[int]]:
-    """Replicas that are not expected to be in sync yet; none if the caller may not see that."""
-    from odradek.errors import ApiError, ErrorCode
-
-    try:
-        moving = await admin.list_partition_reassignments()
-    except ApiError as error:
-        if error.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            raise
-        return {}
-    return {(tp.topic, tp.partition): set(move.adding) for tp, move in moving.items()}
-
-
-async def _min_isr(
-    admin: "Admin", topics: "list[TopicView]", errors: "list[ApiError]"
-) -> dict[str, int]:
-    """The setting `min.insync.replicas` of topics; adds the errors of those that have none."""
-    from odradek.client.admin import ConfigResource, ConfigResourceType
-    from odradek.errors import ApiError
-
-    resources = [ConfigResource(ConfigResourceType.TOPIC, topic.name) for topic in topics]
-    found = await admin.describe_configs(resources, names=["min.insync.replicas"]) if topics else {}
-    least = {}
-    for resource, entries in found.items():
-        if isinstance(entries, ApiError):
-            errors.append(entries)
-        else:
-            for entry in entries:
-                least[resource.name] = int(entry.value or 1)
-    return least
 
 
 async def _alter(admin: "Admin", arguments: argparse.Namespace) -> int:
@@ -326,73 +253,6 @@ def _print_done(
         for name in done:
             print(f"{verb} {name}")
     return report_errors(command, failed.values())
-
-
-def _own_settings(entries: "list[ConfigEntry]") -> dict[str, str | None]:
-    """The settings that were set for the topic itself."""
-    from odradek.client.admin import ConfigSource
-
-    return {
-        entry.name: entry.value for entry in entries if entry.source is ConfigSource.DYNAMIC_TOPIC
-    }
-
-
-def _topic_json(topic: "TopicView", settings: dict[str, str | None]) -> dict[str, object]:
-    return {
-        "topic": topic.name,
-        "topic_id": _id_text(topic.topic_id),
-        "internal": topic.is_internal,
-        "replication_factor": topic.replication_factor,
-        "configs": settings,
-        "partitions": [_partition_json(one) for one in topic.partitions],
-    }
-
-
-def _partition_json(one: "PartitionView") -> dict[str, object]:
-    return {
-        "partition": one.partition,
-        "leader": one.leader,
-        "leader_epoch": one.leader_epoch,
-        "replicas": one.replicas,
-        "isr": one.isr,
-        "offline_replicas": one.offline_replicas,
-    }
-
-
-_PARTITION_HEADINGS = ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE")
-
-
-def _partition_row(one: "PartitionView") -> tuple[object, ...]:
-    return (
-        one.partition,
-        one.leader if one.leader >= 0 else "none",
-        one.leader_epoch,
-        ",".join(map(str, one.replicas)),
-        ",".join(map(str, one.isr)),
-        ",".join(map(str, one.offline_replicas)),
-    )
-
-
-def _print_topic(topic: "TopicView", settings: dict[str, str | None]) -> None:
-    print(
-        f"{topic.name}: {_count(len(topic.partitions), 'partition')}, "
-        f"{_count(topic.replication_factor, 'replica')}, id {_id_text(topic.topic_id)}"
-    )
-    for key, value in settings.items():
-        print(f"{key}={value}")
-    print_table(_PARTITION_HEADINGS, [_partition_row(one) for one in topic.partitions])
-
-
-def _id_text(topic_id: bytes) -> str:
-    from uuid import UUID
-
-    from odradek.model import uuid_text
-
-    return uuid_text(UUID(bytes=topic_id))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _positive(text: str) -> int:

@@ -6,7 +6,6 @@ table to send may have columns of other types with the same content: text for by
 large and fixed sizes, any unit of time.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,8 +17,8 @@ except ImportError as error:
         "columnar reading and sending needs pyarrow: pip install 'odradek[arrow]'", name="pyarrow"
     ) from error
 
+from odradek.client.pieces import Piece
 from odradek.records.batch import Buffer
-from odradek.records.codec import ConsumerRecord
 from odradek.records.columns import BinaryColumn, Columns
 from odradek.records.rows import BinaryInput, HeadersInput, NumberInput, Rows, group_rows
 
@@ -27,9 +26,7 @@ __all__ = [
     "SCHEMA",
     "SCHEMA_WITH_HEADERS",
     "ColumnNames",
-    "Piece",
     "batch_of_columns",
-    "batch_of_records",
     "pieces_of",
 ]
 
@@ -65,29 +62,6 @@ def batch_of_columns(topic: str, partition: int, columns: Columns, *, headers: b
     ]
     if headers:
         arrays.append(_headers(columns))
-    schema = SCHEMA_WITH_HEADERS if headers else SCHEMA
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def batch_of_records(records: Sequence[ConsumerRecord], *, headers: bool) -> Any:
-    """Records that exist already as a `pyarrow.RecordBatch`."""
-    arrays = [
-        pa.array([record.key for record in records], pa.binary()),
-        pa.array([record.value for record in records], pa.binary()),
-        pa.array([record.topic for record in records], pa.string()),
-        pa.array([record.partition for record in records], pa.int32()),
-        pa.array([record.offset for record in records], pa.int64()),
-        pa.array([record.timestamp for record in records], pa.int64())
-        .cast(_TIMESTAMP_MS)
-        .cast(_TIMESTAMP, safe=False),
-        pa.array([int(record.timestamp_type) for record in records], pa.int32()),
-    ]
-    if headers:
-        told = [
-            [{"key": key, "value": value} for key, value in record.headers] or None
-            for record in records
-        ]
-        arrays.append(pa.array(told, SCHEMA_WITH_HEADERS.field("headers").type))
     schema = SCHEMA_WITH_HEADERS if headers else SCHEMA
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -155,15 +129,6 @@ class ColumnNames(NamedTuple):
     partition: str | None = "partition"
     timestamp: str | None = "timestamp"
     topic: str | None = None
-
-
-class Piece(NamedTuple):
-    """Rows of a table that lie in one buffer per column."""
-
-    rows: Rows
-    partitions: NumberInput | None
-    # Topics, and the numbers of their rows; None: all of them.
-    topics: list[tuple[str, Buffer | None]]
 
 
 def pieces_of(table: Any, topic: str | None, names: ColumnNames, now_ms: int) -> list[Piece]:

@@ -276,7 +276,7 @@ class Client:
                     is_cut = isinstance(error, RequestTimedOutError)
                     reason = before if is_cut and before is not None else error
                     raise CallTimeoutError(
-                        f"{what}: gave up after {deadline.timeout_ms} ms: {reason}"
+                        f"{what}: gave up after {deadline.timeout_ms} ms: {reason}", reason
                     ) from reason
                 before = error
                 needs_metadata = error.code.refresh_metadata

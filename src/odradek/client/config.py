@@ -160,6 +160,12 @@ class ClientConfig:
         default=None,
         doc="File with the certificates to trust, as PEM; the system's if not set.",
     )
+    ssl_truststore_certificates: Password | None = key(
+        "ssl.truststore.certificates",
+        kind=Kind.PASSWORD,
+        default=None,
+        doc="Those certificates themselves, instead of a file.",
+    )
     ssl_truststore_type: str = key(
         "ssl.truststore.type", default="PEM", doc="Format of that file; only PEM is read."
     )
@@ -168,6 +174,18 @@ class ClientConfig:
         kind=Kind.STRING,
         default=None,
         doc="File with this client's private key and certificate chain, as PEM.",
+    )
+    ssl_keystore_key: Password | None = key(
+        "ssl.keystore.key",
+        kind=Kind.PASSWORD,
+        default=None,
+        doc="The private key itself, as PEM, instead of a file.",
+    )
+    ssl_keystore_certificate_chain: Password | None = key(
+        "ssl.keystore.certificate.chain",
+        kind=Kind.PASSWORD,
+        default=None,
+        doc="The certificate chain of that key, as PEM.",
     )
     ssl_keystore_type: str = key(
         "ssl.keystore.type", default="PEM", doc="Format of that file; only PEM is read."

@@ -12,7 +12,7 @@
     └── ForkedError                   used in a child process; also a RuntimeError
 """
 
-from odradek.errors import OdradekError, RequestTimedOutError
+from odradek.errors import ApiError, OdradekError, RequestTimedOutError
 
 __all__ = [
     "BufferExhaustedError",
@@ -24,7 +24,16 @@ __all__ = [
 
 
 class CallTimeoutError(RequestTimedOutError, TimeoutError):
-    """A call did not succeed in its time; the message names the last failure."""
+    """A call did not succeed in its time; message and code are those of the last failure.
+
+    Args:
+        reason: The last failure, whose code becomes this error's; without it, REQUEST_TIMED_OUT.
+    """
+
+    def __init__(self, message: str, reason: ApiError | None = None) -> None:
+        super().__init__(message)
+        if reason is not None:
+            self.code = reason.code
 
 
 class BufferExhaustedError(CallTimeoutError):

@@ -74,7 +74,7 @@ async def find_offsets(
     found = {}
     for tp, answer in answers.items():
         if isinstance(answer, ApiError):
-            raise CallTimeoutError(str(answer)) if answer.code.retriable else answer
+            raise CallTimeoutError(str(answer), answer) if answer.code.retriable else answer
         found[tp] = answer
     return found
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.client.config import ClientConfig, parse_addresses
-from odradek.config import Password
+from odradek.config import HIDDEN, Password
 from odradek.errors import ConfigError
+from odradek.files import memory_file
 from odradek.network.outbound import OutboundOptions
 from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
 
@@ -111,19 +112,52 @@ def _ssl_context(config: ClientConfig) -> ssl.SSLContext | None:
     ):
         if kind != "PEM":
             raise ConfigError(name, kind, _PEM_ONLY)
-    try:
-        context = ssl.create_default_context(cafile=config.ssl_truststore_location)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            "ssl.truststore.location", config.ssl_truststore_location, str(error)
-        ) from error
+    context = _trusting(config.ssl_truststore_location, config.ssl_truststore_certificates)
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
-    if config.ssl_keystore_location is not None:
-        _load_key(context, config.ssl_keystore_location, config.ssl_key_password)
+    _load_identity(context, config)
     return context
 
 
-def _load_key(context: ssl.SSLContext, location: str, password: Password | None) -> None:
+def _trusting(location: str | None, inline: Password | None) -> ssl.SSLContext:
+    if location is not None and inline is not None:
+        raise ConfigError("ssl.truststore.certificates", HIDDEN, "ssl.truststore.location is set")
+    try:
+        return ssl.create_default_context(
+            cafile=location, cadata=None if inline is None else inline.reveal()
+        )
+    except (OSError, ValueError) as error:
+        if inline is None:
+            raise ConfigError("ssl.truststore.location", location, str(error)) from error
+        raise ConfigError(
+            "ssl.truststore.certificates", HIDDEN, f"expected certificates as PEM: {error}"
+        ) from error
+
+
+def _load_identity(context: ssl.SSLContext, config: ClientConfig) -> None:
+    """Loads the certificate that shows brokers the client, if there is one."""
+    location, private, chain = (
+        config.ssl_keystore_location,
+        config.ssl_keystore_key,
+        config.ssl_keystore_certificate_chain,
+    )
+    if (private is None) is not (chain is None):
+        given, missing = "ssl.keystore.key", "ssl.keystore.certificate.chain"
+        if private is None:
+            given, missing = missing, given
+        raise ConfigError(missing, None, f"required, since {given} is set")
+    if private is None or chain is None:
+        if location is not None:
+            _load_key(context, "ssl.keystore.location", location, location, config.ssl_key_password)
+        return
+    if location is not None:
+        raise ConfigError("ssl.keystore.location", location, "ssl.keystore.key is set, too")
+    with memory_file(f"{private.reveal()}\n{chain.reveal()}") as path:
+        _load_key(context, "ssl.keystore.key", HIDDEN, path, config.ssl_key_password)
+
+
+def _load_key(
+    context: ssl.SSLContext, name: str, shown: object, path: str, password: Password | None
+) -> None:
     is_encrypted = False
 
     def secret() -> str:
@@ -133,10 +167,10 @@ def _load_key(context: ssl.SSLContext, location: str, password: Password | None)
 
     try:
         # Without a callback OpenSSL would ask at the terminal for the password of an encrypted key.
-        context.load_cert_chain(location, password=secret)
+        context.load_cert_chain(path, password=secret)
     except (OSError, ValueError) as error:
         why = f"cannot be used: {error}; expected a private key and its certificate chain, as PEM"
         if is_encrypted:
             how = "set" if password is None else "check"
             why = f"cannot be used: {error}; the private key is encrypted, {how} ssl.key.password"
-        raise ConfigError("ssl.keystore.location", location, why) from error
+        raise ConfigError(name, shown, why) from error

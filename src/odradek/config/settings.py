@@ -34,7 +34,7 @@ from odradek.config.values import HIDDEN, Password, Value
 from odradek.errors import ConfigError
 from odradek.lazy_dataclass import dataclass
 
-__all__ = ["Level", "Setting", "SettingSource", "Settings", "UnknownKey"]
+__all__ = ["Level", "Setting", "SettingSource", "Settings", "UnknownKey", "environment_layer"]
 
 _Config = TypeVar("_Config")
 
@@ -135,17 +135,13 @@ class Settings:
                 have no variable.
             reserved_variables: Variables with that prefix that are no settings.
         """
-        reserved = frozenset(reserved_variables)
-        from_environment: dict[str, object] = {}
-        for variable, text in (environment or {}).items():
-            if variable.startswith(ENVIRONMENT_PREFIX) and variable not in reserved:
-                known = definition.by_environment.get(variable)
-                from_environment[known.name if known else variable] = text
         return cls(
             definition,
             {
                 SettingSource.FILE: file or {},
-                SettingSource.ENVIRONMENT: from_environment,
+                SettingSource.ENVIRONMENT: environment_layer(
+                    definition, environment or {}, reserved_variables
+                ),
                 SettingSource.COMMAND_LINE: command_line or {},
             },
         )
@@ -294,6 +290,19 @@ class Settings:
             known = self.definition.by_environment
         found = get_close_matches(name, known, n=1, cutoff=_SUGGESTION_CUTOFF)
         return found[0] if found else None
+
+
+def environment_layer(
+    definition: Definition, environment: Mapping[str, str], reserved: Iterable[str]
+) -> dict[str, str]:
+    """The values that variables give, by key; of an unknown one by the name of the variable."""
+    left_out = frozenset(reserved)
+    layer: dict[str, str] = {}
+    for variable, text in environment.items():
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in left_out:
+            known = definition.by_environment.get(variable)
+            layer[known.name if known else variable] = text
+    return layer
 
 
 def _why_not_dynamic(source: SettingSource, declared: ConfigKey, name: str) -> str | None:

@@ -35,7 +35,7 @@ from odradek.coordination.store import (
 from odradek.coordination.transactions import decide
 from odradek.coordination.tree import NodeCreated, NodeTree, Transaction, TreeDraft, TreeNode
 from odradek.coordination.watches import WatchTable
-from odradek.errors import SessionExpired, StorageError, StoreError
+from odradek.errors import SessionExpired, StorageError, StoreError, without_traceback
 from odradek.files import Disk
 
 __all__ = ["EmbeddedEngine", "EmbeddedStore"]
@@ -268,7 +268,7 @@ class EmbeddedEngine:
                     fence=request.fence,
                 )
             except StoreError as error:
-                request.outcome = error
+                request.outcome = without_traceback(error)
                 continue
             request.outcome = decision.results
             if decision.changes:

@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 _FIRST_RETRY_MS: Final = 1_000
 _LAST_RETRY_MS: Final = 60_000
+_LONG_LOAD_MS: Final = 1_000  # A load that takes this long gets a line.
 _SLICE_NS: Final = 1_000_000  # How long a load runs before other tasks of the loop do.
 _MAX_READ_BYTES: Final = 1 << 20  # The page cache delivers it within a fraction of a slice.
 _RECORDS_PER_STEP: Final = 64  # Between two readings of the clock.
@@ -330,7 +331,8 @@ class StateLoader:
             elapsed_ms = self._clock.monotonic_ms() - started_ms
             if self._stats is not None:
                 self._stats.on_loaded(partition, elapsed_ms)
-            logger.info(
+            logger.log(
+                logging.INFO if elapsed_ms >= _LONG_LOAD_MS else logging.DEBUG,
                 "%s-%d: loaded in epoch %d within %d ms",
                 self._topic, partition, led.epoch, elapsed_ms,
             )  # fmt: skip

@@ -1,6 +1,7 @@
 """The partition of the offsets topic that stores a group, as Kafka's tools compute it. Pure."""
 
 from array import array
+from functools import lru_cache
 from operator import mul
 from typing import Final
 
@@ -11,6 +12,9 @@ _BLOCK: Final = 256
 # 31 to the power of 255, 254, … 0: the weights of the units of a block.
 _WEIGHTS: Final = tuple(pow(31, _BLOCK - 1 - place, 1 << 32) for place in range(_BLOCK))
 _BLOCK_FACTOR: Final = pow(31, _BLOCK, 1 << 32)
+# The names of those that ask again and again: a megabyte at most.
+_CACHED_NAMES: Final = 4_096
+_MAX_CACHED_LENGTH: Final = 100
 
 
 def java_string_hash(text: str) -> int:
@@ -19,6 +23,15 @@ def java_string_hash(text: str) -> int:
     A block of units is summed at a time: the longest possible id, of 32767 bytes, would occupy the
     loop for milliseconds otherwise.
     """
+    return _hash(text) if len(text) > _MAX_CACHED_LENGTH else _hash_of_short(text)
+
+
+@lru_cache(_CACHED_NAMES)
+def _hash_of_short(text: str) -> int:
+    return _hash(text)
+
+
+def _hash(text: str) -> int:
     units = array("H", text.encode("utf-16", "surrogatepass"))  # Native order, with a mark.
     value = 0
     place = 1

@@ -84,29 +84,35 @@ class Asked(IntEnum):
 
     MEMBERSHIP = 0  # JoinGroup, SyncGroup.
     OFFSETS = 1  # OffsetCommit, OffsetDelete, DeleteGroups.
+    TRANSACTION = 2  # InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn.
 
 
 _NOT_AVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 _ELSEWHERE: Final = ErrorCode.NOT_COORDINATOR
 _UNKNOWN: Final = ErrorCode.UNKNOWN_SERVER_ERROR
 _TOO_LARGE: Final = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+_REBALANCE: Final = ErrorCode.REBALANCE_IN_PROGRESS
+_LOADS: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+_NETWORK: Final = ErrorCode.NETWORK_EXCEPTION
+_FETCH_SIZE: Final = ErrorCode.INVALID_FETCH_SIZE
 
 # fmt: off
-APPEND_ERRORS: Final[Mapping[ErrorCode, tuple[ErrorCode, ErrorCode]]] = MappingProxyType({
-    # The log's error                            MEMBERSHIP                       OFFSETS
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:       (_NOT_AVAILABLE,                  _NOT_AVAILABLE),
-    ErrorCode.NOT_ENOUGH_REPLICAS:              (_NOT_AVAILABLE,                  _NOT_AVAILABLE),
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (_NOT_AVAILABLE,                  _NOT_AVAILABLE),
-    ErrorCode.NOT_LEADER_OR_FOLLOWER:           (_ELSEWHERE,                      _ELSEWHERE),
-    ErrorCode.KAFKA_STORAGE_ERROR:              (_ELSEWHERE,                      _ELSEWHERE),
-    # It may have been written nevertheless: members join again, offsets are committed again.
-    ErrorCode.REQUEST_TIMED_OUT:                (ErrorCode.REBALANCE_IN_PROGRESS, _NOT_AVAILABLE),
-    ErrorCode.MESSAGE_TOO_LARGE:                (_UNKNOWN,                        _TOO_LARGE),
-    ErrorCode.RECORD_LIST_TOO_LARGE:            (_UNKNOWN,                        _TOO_LARGE),
-    ErrorCode.INVALID_FETCH_SIZE:               (_UNKNOWN,                        _TOO_LARGE),
-    ErrorCode.NETWORK_EXCEPTION:                (ErrorCode.NETWORK_EXCEPTION,
-                                                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-})
+APPEND_ERRORS: Final[Mapping[ErrorCode, tuple[ErrorCode, ErrorCode, ErrorCode]]] = (
+    MappingProxyType({
+    # The log's error                            MEMBERSHIP      OFFSETS         TRANSACTION
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:       (_NOT_AVAILABLE, _NOT_AVAILABLE, _NOT_AVAILABLE),
+    ErrorCode.NOT_ENOUGH_REPLICAS:              (_NOT_AVAILABLE, _NOT_AVAILABLE, _NOT_AVAILABLE),
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (_NOT_AVAILABLE, _NOT_AVAILABLE, _NOT_AVAILABLE),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER:           (_ELSEWHERE,     _ELSEWHERE,     _ELSEWHERE),
+    ErrorCode.KAFKA_STORAGE_ERROR:              (_ELSEWHERE,     _ELSEWHERE,     _ELSEWHERE),
+    # It may have been written nevertheless: members join again, the others repeat their request.
+    ErrorCode.REQUEST_TIMED_OUT:                (_REBALANCE,     _NOT_AVAILABLE, _NOT_AVAILABLE),
+    ErrorCode.MESSAGE_TOO_LARGE:                (_UNKNOWN,       _TOO_LARGE,     _UNKNOWN),
+    ErrorCode.RECORD_LIST_TOO_LARGE:            (_UNKNOWN,       _TOO_LARGE,     _UNKNOWN),
+    ErrorCode.INVALID_FETCH_SIZE:               (_UNKNOWN,       _TOO_LARGE,     _FETCH_SIZE),
+    ErrorCode.NETWORK_EXCEPTION:                (_NETWORK,       _LOADS,         _NETWORK),
+    })
+)
 # fmt: on
 
 
@@ -178,10 +184,23 @@ class StateWriter:
             on_appended: Called before `on_committed`, and before this returns, unless the append
                 fails.
         """
-        assert records, "a decision without records needs no append"
-        wall_ms = self._now_ms()
-        batch = build_batch(
-            [(wall_ms, key, value, ()) for key, value in records], codec=self._codec
-        )
+        batch = self._build(records)
         self._before_append()
         self._topic.append(partition, leader_epoch, batch, on_committed, on_appended)
+
+    def try_write(
+        self, partition: int, leader_epoch: int, records: Sequence[Record]
+    ) -> tuple[ErrorCode, int] | None:
+        """Does the same at once, if there is no replica to wait for.
+
+        Returns the error and the offset of the first record, -1 with an error. Returns None and
+        appends nothing if `write` has to be used.
+        """
+        batch = self._build(records)
+        self._before_append()
+        return self._topic.try_append(partition, leader_epoch, batch)
+
+    def _build(self, records: Sequence[Record]) -> bytearray:
+        assert records, "a decision without records needs no append"
+        wall_ms = self._now_ms()
+        return build_batch([(wall_ms, key, value, ()) for key, value in records], codec=self._codec)

@@ -42,6 +42,7 @@ from odradek.errors import (
     OdradekError,
     SessionExpired,
     StoreError,
+    without_traceback,
 )
 from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, FeatureSet, QuotaSet
 from odradek.metadata.image import LiveBroker
@@ -357,7 +358,7 @@ class StoreControllerPort:
             try:
                 edits[index] = edit_of(change)
             except ApiError as error:
-                outcomes[index] = error
+                outcomes[index] = without_traceback(error)
         # One at a time: concurrent requests of this broker would only conflict with each other.
         async with self._altering:
             written = await self._write(list(edits.values()))
@@ -375,7 +376,7 @@ class StoreControllerPort:
             # The entities only: values may be secrets.
             names = ", ".join(edit.entity for edit in edits)
             logger.warning("%s could not be stored: %s", names, error)
-            return [error] * len(edits)
+            return [without_traceback(error)] * len(edits)
 
 
 def _next_levels(

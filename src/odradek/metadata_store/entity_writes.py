@@ -28,6 +28,7 @@ from odradek.errors import (
     NoNode,
     OdradekError,
     StoreError,
+    without_traceback,
 )
 from odradek.metadata.changes import ConfigEdit, ConfigSet, QuotaSet, ScramRemoved, ScramSet
 from odradek.metadata_store.config_nodes import entity_update, resource_entity
@@ -135,11 +136,11 @@ async def _decide(
         except NoNode:
             draft = _Draft(edit.entity, {}, None)
         except BadNodeData as error:
-            return error
+            return without_traceback(error)
     try:
         values = edit.decide(draft.config)
     except ApiError as error:
-        return error
+        return without_traceback(error)
     for key, value in values.items():
         if value is None:
             draft.config.pop(key, None)

@@ -23,7 +23,8 @@ write would have given it proves the write, anything else is a conflict.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from odradek.coordination.nodes import (
     PartitionStateNode,
@@ -104,6 +105,14 @@ __all__ = ["StoreWriter", "read_partition", "read_topic"]
 MAX_PIPELINED = 200
 
 
+# Writes that begin in one turn of the loop. Rendering one takes some 50 us, and the embedded engine
+# lets all of them run up to the queue of its transactions.
+_BEGUN_PER_TURN = 10
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
 @dataclass(frozen=True, slots=True)
 class _Rendered:
     """Operations of a change, and the one among them that is its guard."""
@@ -162,13 +171,7 @@ class StoreWriter:
         for start in range(0, len(changes), MAX_PIPELINED):
             portion = changes[start : start + MAX_PIPELINED]
             await self._create_parents(portion, fence)
-            results = await asyncio.gather(
-                *(self._outcome(change, fence) for change in portion), return_exceptions=True
-            )
-            for result in results:
-                if isinstance(result, BaseException):
-                    raise result
-                outcomes.append(result)
+            outcomes += await _all_of(portion, lambda change: self._outcome(change, fence))
         return CommitOutcome(
             committed=tuple(outcome for outcome in outcomes if isinstance(outcome, Committed)),
             conflicts=tuple(outcome for outcome in outcomes if isinstance(outcome, Conflict)),
@@ -182,13 +185,7 @@ class StoreWriter:
             for change in changes
             if isinstance(change, PartitionChanged) and change.is_first
         }
-        results = await asyncio.gather(
-            *(self._create_parent(topic, fence) for topic in sorted(topics)),
-            return_exceptions=True,
-        )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        await _all_of(sorted(topics), lambda topic: self._create_parent(topic, fence))
 
     async def _create_parent(self, topic: str, fence: Fence) -> None:
         try:
@@ -344,13 +341,7 @@ class StoreWriter:
             children = [f"{path}/{name}" for name in names]
             for start in range(0, len(children), MAX_PIPELINED):
                 portion = children[start : start + MAX_PIPELINED]
-                results = await asyncio.gather(
-                    *(self._delete_tree(child, fence) for child in portion),
-                    return_exceptions=True,
-                )
-                for result in results:
-                    if isinstance(result, BaseException):
-                        raise result
+                await _all_of(portion, lambda child: self._delete_tree(child, fence))
             try:
                 await self._store.delete(path, ANY_VERSION, fence=fence)
             except NoNode:
@@ -359,6 +350,24 @@ class StoreWriter:
                 continue
             return
         raise StoreError(f"{path} could not be deleted in {MAX_RENDERINGS} attempts", path=path)
+
+
+async def _all_of(items: Sequence[_T], write: Callable[[_T], Awaitable[_R]]) -> list[_R]:
+    """Writes items at the same time, and waits for all; raises the first error."""
+
+    async def begin(index: int, item: _T) -> _R:
+        for _ in range(index // _BEGUN_PER_TURN):
+            await asyncio.sleep(0)
+        return await write(item)
+
+    results: list[_R] = []
+    for result in await asyncio.gather(
+        *(begin(index, item) for index, item in enumerate(items)), return_exceptions=True
+    ):
+        if isinstance(result, BaseException):
+            raise result
+        results.append(result)
+    return results
 
 
 def _topic_data(change: TopicCreated | PartitionsAdded | AssignmentChanged) -> bytes:

@@ -71,15 +71,25 @@ class Family:
 class CollectedFamily(Family):
     """A family whose series are listed by a function at each reading, and not kept."""
 
-    __slots__ = ("_max_series", "_name", "_read")
+    __slots__ = ("_kind", "_max_series", "_name", "_read")
 
     def __init__(
-        self, name: MetricName, read: Callable[[], Collected], doc: str, max_series: int
+        self,
+        name: MetricName,
+        read: Callable[[], Collected],
+        doc: str,
+        max_series: int,
+        kind: InstrumentKind,
     ) -> None:
-        super().__init__(name.family(InstrumentKind.GAUGE), Gauge, doc)
+        super().__init__(name.family(kind), Gauge, doc)
+        self._kind = kind
         self._name = name
         self._read = read
         self._max_series = max_series
+
+    @property
+    def kind(self) -> InstrumentKind:
+        return self._kind
 
     def items(self) -> "Iterator[tuple[MetricName, Instrument]]":
         domain, type_name, name = self._name.domain, self._name.type, self._name.name
@@ -146,13 +156,23 @@ class MetricRegistry:
         if name in family.series or self._has_room(family):
             self._put(family, name, buckets)
 
-    def collect(self, name: MetricName, read: Callable[[], Collected], doc: str = "") -> None:
-        """Registers gauges that differ in their tags; `read` lists them at each reading.
+    def collect(
+        self,
+        name: MetricName,
+        read: Callable[[], Collected],
+        doc: str = "",
+        *,
+        kind: InstrumentKind = InstrumentKind.GAUGE,
+    ) -> None:
+        """Registers values that differ in their tags; `read` lists them at each reading.
+
+        Args:
+            kind: GAUGE, or METER for values that only grow.
 
         Other tasks run between two items of `read`, so its iteration must survive their changes.
         """
         doc = doc or f"{name.domain}:type={name.type},name={name.name}"
-        family = CollectedFamily(name, read, doc, self._max_series)
+        family = CollectedFamily(name, read, doc, self._max_series, kind)
         self._collected[family.name] = family
 
     def before_reading(self, callback: Callable[[], object]) -> None:

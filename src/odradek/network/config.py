@@ -192,7 +192,10 @@ class NetworkConfig:
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
         """The endpoints to publish; hosts may be empty and ports 0 until the sockets are bound."""
         if self.advertised_listeners is None:
-            return self.endpoints
+            return tuple(
+                endpoint._replace(host="") if endpoint.is_wildcard else endpoint
+                for endpoint in self.endpoints
+            )
         return parse_endpoints(
             self.advertised_listeners, self.protocols, key="advertised.listeners"
         )

@@ -5,6 +5,7 @@ their own protocol; any other name needs an entry in `listener.security.protocol
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from odradek.errors import ConfigError
@@ -17,6 +18,7 @@ __all__ = [
     "parse_protocol_map",
     "published_endpoints",
     "select_planes",
+    "unreachable_endpoints",
 ]
 
 _LISTENERS: Final = "listeners"
@@ -89,7 +91,7 @@ def parse_endpoints(
 def _is_same_socket(one: Endpoint, other: Endpoint) -> bool:
     if one.port == 0 or one.port != other.port:
         return False
-    return one.host == other.host or "" in (one.host, other.host)
+    return one.host == other.host or one.is_wildcard or other.is_wildcard
 
 
 def _parse_endpoint(entry: str, protocols: Mapping[str, SecurityProtocol], key: str) -> Endpoint:
@@ -131,7 +133,7 @@ def select_planes(
             raise ConfigError(
                 _ADVERTISED, endpoint.connection_string, f"{_LISTENERS} has no such listener"
             )
-        if endpoint.host in ("0.0.0.0", "::"):  # noqa: S104 - refused, not bound
+        if endpoint.host and endpoint.is_wildcard:
             raise ConfigError(
                 _ADVERTISED, endpoint.connection_string, "no peer can connect to that address"
             )
@@ -165,3 +167,23 @@ def published_endpoints(
         )
         for endpoint in advertised
     )
+
+
+def unreachable_endpoints(
+    bound: Iterable[Endpoint], published: Iterable[Endpoint]
+) -> tuple[Endpoint, ...]:
+    """The published endpoints of listeners on every interface that only this machine can reach."""
+    open_to_all = {endpoint.listener for endpoint in bound if endpoint.is_wildcard}
+    return tuple(
+        endpoint
+        for endpoint in published
+        if endpoint.listener in open_to_all and _is_loopback(endpoint.host)
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        labels = host.lower().rstrip(".").split(".")
+        return labels[0] in ("localhost", "ip6-localhost") or labels[-1] == "localhost"

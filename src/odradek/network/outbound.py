@@ -46,7 +46,7 @@ from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 from odradek.protocol.schema import Message
 from odradek.protocol.versions import NO_VERSIONS, VersionRange
 
-__all__ = ["OutboundConnection", "OutboundOptions"]
+__all__ = ["OnAnswer", "OutboundConnection", "OutboundOptions"]
 
 # Receives of one wake-up.
 _RECEIVES_PER_TURN: Final = 16
@@ -56,6 +56,37 @@ _TRUSTED_BYTES: Final = 64 << 20
 _MAX_CORRELATION_ID: Final = 2**31 - 1
 
 _Answer: TypeAlias = "asyncio.Future[memoryview]"
+# Takes an answer, or the reason why there is none.
+OnAnswer: TypeAlias = Callable[[memoryview | Exception], object]
+
+
+class _AnswerCall:
+    """Where a future would be: passes the answer on in the turn that brings it."""
+
+    __slots__ = ("_on_answer",)
+
+    def __init__(self, on_answer: OnAnswer) -> None:
+        self._on_answer: OnAnswer | None = on_answer
+
+    def done(self) -> bool:
+        return self._on_answer is None
+
+    def set_result(self, frame: memoryview) -> None:
+        self._pass_on(frame)
+
+    def set_exception(self, error: Exception) -> None:
+        self._pass_on(error)
+
+    def exception(self) -> None:
+        """As of a future; the error was passed on."""
+
+    def _pass_on(self, answer: memoryview | Exception) -> None:
+        on_answer, self._on_answer = self._on_answer, None
+        assert on_answer is not None, "an answer was passed on before"
+        on_answer(answer)
+
+
+_Pending: TypeAlias = "asyncio.Future[memoryview] | _AnswerCall"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +122,7 @@ class _InFlight:
         correlation_id: int,
         api_key: ApiKey,
         api_version: int,
-        answer: _Answer,
+        answer: _Pending,
         deadline_s: float,
     ) -> None:
         self.correlation_id = correlation_id
@@ -315,16 +346,42 @@ class OutboundConnection:
         Raises:
             DisconnectedError: The connection has ended.
         """
+        answer: _Answer = self._loop.create_future()
+        self._send(api_key, version, body, answer, timeout_ms)
+        return answer
+
+    def ask(
+        self,
+        api_key: ApiKey,
+        version: int,
+        body: Sequence[Chunk],
+        on_answer: OnAnswer,
+    ) -> None:
+        """As `send`, but calls back, in the turn that brings the answer, or the end before it.
+
+        The callback must not raise; it may send the next request.
+
+        Raises:
+            DisconnectedError: The connection has ended; there will be no call.
+        """
+        self._send(api_key, version, body, _AnswerCall(on_answer), None)
+
+    def _send(
+        self,
+        api_key: ApiKey,
+        version: int,
+        body: Sequence[Chunk],
+        answer: _Pending,
+        timeout_ms: int | None,
+    ) -> None:
         self._check_open()
         correlation_id = self._enqueue(api_key, version, body)
         if timeout_ms is None:
             timeout_ms = self._options.request_timeout_ms
         deadline_s = self._loop.time() + timeout_ms / 1000
-        answer: _Answer = self._loop.create_future()
         self._in_flight.append(_InFlight(correlation_id, api_key, version, answer, deadline_s))
         self._arm_timeout(deadline_s)
         self._try_flush()
-        return answer
 
     def send_unanswered(self, api_key: ApiKey, version: int, body: Sequence[Chunk]) -> None:
         """Sends a request that has no answer, as Produce with acks=0.
@@ -351,7 +408,7 @@ class OutboundConnection:
         self._receive_buffer.close()
         self._send_queue.clear()
         failure = error or DisconnectedError(f"{self}: {reason}")
-        waiting: list[asyncio.Future[None] | _Answer] = [*self._waiting]
+        waiting: list[asyncio.Future[None] | _Pending] = [*self._waiting]
         waiting += [request.answer for request in self._in_flight]
         if self._handshake is not None:
             waiting.append(self._handshake)
@@ -504,7 +561,7 @@ class OutboundConnection:
             self._arm_timeout(min(request.deadline_s for request in self._in_flight))
 
 
-def _set_failure(future: "asyncio.Future[None] | _Answer", error: Exception) -> None:
+def _set_failure(future: "asyncio.Future[None] | _Pending", error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
         future.exception()  # A future that no task awaits any more need not be logged.

@@ -9,7 +9,10 @@ from typing import Final
 
 __all__ = [
     "EARLIEST",
+    "EARLIEST_LOCAL",
+    "EARLIEST_PENDING_UPLOAD",
     "LATEST",
+    "LATEST_TIERED",
     "MAX_TIMESTAMP",
     "ConfigOperationType",
     "ConfigResourceType",
@@ -17,6 +20,7 @@ __all__ = [
     "ConfigType",
     "CoordinatorType",
     "ElectionType",
+    "FeatureUpgrade",
     "IsolationLevel",
     "QuotaMatchType",
     "ScramMechanism",
@@ -26,6 +30,9 @@ __all__ = [
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3  # The record with the largest timestamp.
+EARLIEST_LOCAL: Final = -4  # The first offset on the broker's own disk.
+LATEST_TIERED: Final = -5  # The last offset in tiered storage.
+EARLIEST_PENDING_UPLOAD: Final = -6  # The first offset that is not in tiered storage yet.
 
 
 class ConfigOperationType(IntEnum):
@@ -88,6 +95,14 @@ class ElectionType(IntEnum):
 
     PREFERRED = 0  # The first replica of the assignment.
     UNCLEAN = 1  # Any live replica, at the cost of records.
+
+
+class FeatureUpgrade(IntEnum):
+    """The ways in which UpdateFeatures may change the level of a feature."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2  # One that loses nothing.
+    UNSAFE_DOWNGRADE = 3
 
 
 class IsolationLevel(IntEnum):

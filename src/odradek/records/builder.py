@@ -113,10 +113,10 @@ def build_batch(
 def seal_batch(
     batch: bytearray,
     *,
-    codec: Codec = Codec.NONE,
     record_count: int,
     base_timestamp: int,
     max_timestamp: int,
+    codec: Codec = Codec.NONE,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,

@@ -23,11 +23,17 @@ builder: it refuses a batch that may not fit, which the caller adds to the next 
 over records is compiled, `_columns.pyx`, where that was built; `columns_pure` is its twin.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from odradek.records.batch import CURRENT_MAGIC, BatchHeader, Buffer
-from odradek.records.codec import check_whole, encode_records, timestamp_type_of
+from odradek.records.codec import (
+    ConsumerRecord,
+    check_whole,
+    encode_records,
+    timestamp_type_of,
+)
 from odradek.records.compression import DEFAULT_MAX_DECOMPRESSED_SIZE
 from odradek.records.legacy import read_messages
 from odradek.records.record import read_region
@@ -141,6 +147,16 @@ class ColumnBuilder:
         for region, region_header in regions:
             self._sink.append_records(region, region_header, timestamp_type, from_offset)
         return True
+
+    def add_records(self, records: Iterable[ConsumerRecord]) -> None:
+        """Adds records that are decoded already."""
+        for record in records:
+            region, _ = encode_records(
+                [(record.timestamp, record.key, record.value, record.headers)]
+            )
+            self._sink.append_records(
+                region, _one_record(record.offset, record.timestamp), record.timestamp_type, 0
+            )
 
     def finish(self) -> Columns:
         """Returns the columns of all records added, and begins new ones."""

@@ -16,7 +16,14 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from odradek.errors import InvalidRecordError
-from odradek.records.batch import BatchHeader, Buffer, parse_header
+from odradek.records.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    Buffer,
+    parse_header,
+)
 from odradek.records.builder import build_batch
 from odradek.records.record import read_records
 
@@ -30,6 +37,11 @@ __all__ = [
 
 _KEY: Final = Struct(">hh")
 _MARKER_VALUE: Final = Struct(">hi")
+# All of the record as `build_end_transaction_marker` and Apache Kafka write it: in front of the key
+# its length, attributes, deltas of 0 and the length of the key; the counts of value and headers.
+_PLAIN_RECORD: Final = Struct(">5shhBhiB")
+_PLAIN_FRONT: Final = bytes((32, 0, 0, 0, 8))
+_PLAIN_VALUE_COUNT: Final = 12
 
 
 class ControlType(IntEnum):
@@ -91,6 +103,8 @@ def parse_end_transaction_marker(
         header = parse_header(batch, position)
     if header is not None and (not header.is_control or header.record_count == 0):
         return None
+    if header is not None and (plain := _parse_plain_marker(batch, position, header)) is not None:
+        return plain
     records = list(read_records(batch, position=position, header=header))
     control_type = parse_control_type(records[0].key)
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
@@ -107,6 +121,33 @@ def parse_end_transaction_marker(
     if version < 0:
         raise InvalidRecordError(f"marker value of version {version}, expected 0")
     return EndTransactionMarker(control_type, coordinator_epoch)
+
+
+def _parse_plain_marker(
+    batch: Buffer, position: int, header: BatchHeader
+) -> EndTransactionMarker | None:
+    """The marker in a batch of the everyday form; None for any other batch, also a damaged one."""
+    start = position + HEADER_SIZE
+    if (
+        header.length != HEADER_SIZE + _PLAIN_RECORD.size - LOG_OVERHEAD
+        or header.record_count != 1
+        or header.attributes & CODEC_MASK
+        or len(batch) < start + _PLAIN_RECORD.size
+    ):
+        return None
+    front, key_version, type_id, value_count, version, coordinator_epoch, header_count = (
+        _PLAIN_RECORD.unpack_from(batch, start)
+    )
+    if (
+        front != _PLAIN_FRONT
+        or key_version
+        or not 0 <= type_id <= ControlType.COMMIT
+        or value_count != _PLAIN_VALUE_COUNT
+        or version
+        or header_count
+    ):
+        return None
+    return EndTransactionMarker(_CONTROL_TYPES[type_id], coordinator_epoch)
 
 
 def build_end_transaction_marker(

@@ -8,7 +8,7 @@ answer is returned and not called back with.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from odradek.errors import ApiError, ErrorCode, RecordsError, StorageError
 from odradek.model import AppendOrigin, TopicPartition
@@ -111,16 +111,18 @@ class Appends:
 
     def append_markers(
         self,
-        markers: Mapping[TopicPartition, bytes],
+        partitions: Iterable[TopicPartition],
+        batch: bytes,
         *,
         transaction_version: int,
         timeout_ms: int,
         respond: Callable[[Mapping[TopicPartition, ProduceResult]], None],
     ) -> None:
-        """Appends transaction markers to leaders here; answers when all in-sync replicas have them.
+        """Appends a transaction marker to leaders here; answers when all in-sync replicas have it.
 
         Args:
-            markers: The control batch of each partition.
+            partitions: Those that it ends its transaction in.
+            batch: The control batch.
             transaction_version: Decides which epochs of producers are late.
             timeout_ms: How long to wait for the replicas.
             respond: Takes the results.
@@ -129,14 +131,7 @@ class Appends:
         pending: dict[TopicPartition, int] = {}
         is_outermost = self._parked.begin()
         try:
-            for tp, batch in markers.items():
-                try:
-                    partition = self._hosted.get(tp) or self._hosted.find_leader(tp)
-                    _check_marker(partition, batch, transaction_version)
-                except ApiError as error:
-                    results[tp] = _refusal(tp, error)
-                    continue
-                results[tp] = self._append(tp, batch, AppendOrigin.COORDINATOR, -1, pending)
+            self._append_marker(partitions, batch, transaction_version, results, pending)
             if pending:
                 self._park_produce(timeout_ms, pending, results, respond)
             else:
@@ -144,6 +139,51 @@ class Appends:
         finally:
             if is_outermost:
                 self._parked.end()
+
+    def append_markers_unreplicated(
+        self, partitions: Iterable[TopicPartition], batch: bytes, *, transaction_version: int
+    ) -> Mapping[TopicPartition, ProduceResult]:
+        """As `append_markers`, at once, for partitions of which no replica has to be awaited.
+
+        Requests that wait for them are checked after the caller has answered.
+        """
+        results: dict[TopicPartition, ProduceResult] = {}
+        pending: dict[TopicPartition, int] = {}
+        is_outermost = self._parked.begin()
+        try:
+            self._append_marker(partitions, batch, transaction_version, results, pending)
+            assert not pending, "the caller has looked for followers"
+            return results
+        finally:
+            if is_outermost:
+                self._parked.end_after_answers()
+
+    def _append_marker(
+        self,
+        partitions: Iterable[TopicPartition],
+        batch: bytes,
+        transaction_version: int,
+        results: dict[TopicPartition, ProduceResult],
+        pending: dict[TopicPartition, int],
+    ) -> None:
+        """Appends a marker to each partition, unless its epochs are late there.
+
+        The append checks them, too, but does not know the version of the transaction.
+        """
+        header = parse_header(batch)
+        assert header is not None
+        marker = parse_end_transaction_marker(batch, header=header)
+        assert marker is not None, "made by this broker"
+        for tp in partitions:
+            try:
+                partition = self._hosted.get(tp) or self._hosted.find_leader(tp)
+                partition.leader_log().producer_state.check_marker(
+                    header, marker, transaction_version=transaction_version
+                )
+            except ApiError as error:
+                results[tp] = _refusal(tp, error)
+                continue
+            results[tp] = self._append(tp, batch, AppendOrigin.COORDINATOR, -1, pending)
 
     def append_single(
         self, partition: Partition, records: Buffer, required_acks: int
@@ -285,22 +325,6 @@ class Appends:
             # Without followers a batch is committed as soon as it is appended.
             parked.note(tp, before < 0 or partition.high_watermark > before)
         return info
-
-
-def _check_marker(partition: Partition, batch: bytes, transaction_version: int) -> None:
-    """Checks the epochs of a transaction marker, by the version of its transaction.
-
-    The append checks them, too, but does not know the version.
-
-    Raises:
-        ApiError: Not the leader, or the epoch of the producer or the coordinator is late.
-    """
-    header = parse_header(batch)
-    marker = parse_end_transaction_marker(batch, header=header)
-    assert header is not None
-    assert marker is not None, "made by this broker"
-    state = partition.leader_log().producer_state
-    state.check_marker(header, marker, transaction_version=transaction_version)
 
 
 def _result_of(info: LogAppendInfo, error: ErrorCode) -> ProduceResult:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
+from odradek.protocol.enums import EARLIEST, LATEST
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsResult
 from odradek.replication.hosted import HostedPartitions
 from odradek.replication.parked import ParkedRequests
 from odradek.storage.segments.timestamp_search import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
     OpenedBatches,
     TimestampedOffset,
     fetch_offset_by_timestamp,
@@ -74,9 +73,9 @@ class LookUps:
         if is_from_consumer:
             limit = log.last_stable_offset if read_committed else log.high_watermark
             is_late = partition.epoch_start_offset > log.high_watermark
-        if timestamp == EARLIEST_TIMESTAMP:
+        if timestamp == EARLIEST:
             return fetch_offset_by_timestamp(log, timestamp)
-        if timestamp != LATEST_TIMESTAMP:
+        if timestamp != LATEST:
             found = fetch_offset_by_timestamp(log, timestamp, opened)
             if found is not None and found.offset < limit:
                 return found
@@ -86,7 +85,7 @@ class LookUps:
                 f"{tp}: the high watermark {log.high_watermark} has not reached the start"
                 f" {partition.epoch_start_offset} of epoch {partition.leader_epoch}",
             )
-        if timestamp == LATEST_TIMESTAMP:
+        if timestamp == LATEST:
             return TimestampedOffset(-1, limit, partition.leader_epoch)
         return None
 

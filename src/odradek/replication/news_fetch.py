@@ -2,8 +2,9 @@
 
 It waits under one key, that of its session, however many partitions it has. It ends as soon as a
 partition notes itself in the session's news (`follower_news`); if the follower waits for more than
-one byte, once the bytes behind its fetch offsets add up, or a watermark or role is news. Partitions
-whose records are held back (`throttles`) do not end it.
+one byte, once the bytes behind its fetch offsets add up, or a role is news. A high watermark ends
+it when it has waited for records long enough. Partitions whose records are held back (`throttles`)
+do not end it.
 """
 
 from collections.abc import Callable, Collection
@@ -73,7 +74,10 @@ class NewsFetch(DelayedOperation):
         self._throttle = throttle
 
     def try_complete(self) -> bool:
-        entries: Collection[SessionPartition] = self.news.entries.values()
+        news = self.news
+        if not news.is_pressing and not news.is_watermark_due:
+            return False
+        entries: Collection[SessionPartition] = news.entries.values()
         if self._throttle is not None and self._throttle.is_limited:
             entries = [entry for entry in entries if not self._is_held_back(entry, self._throttle)]
         if not entries:
@@ -89,7 +93,7 @@ class NewsFetch(DelayedOperation):
                 watch is None
                 or log is None
                 or watch.partition.leader_epoch != entry.current_leader_epoch
-                or log.high_watermark != entry.told_high_watermark
+                or (news.is_watermark_due and log.high_watermark != entry.told_high_watermark)
             ):
                 return self.force_complete()
             try:

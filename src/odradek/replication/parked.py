@@ -130,13 +130,17 @@ class ParkedRequests:
                 self._is_check_asked_for = True
                 self.after_answers(self._on_answers_given)
 
-    def release(self, changed: Iterable[tuple[TopicPartition, bool]]) -> None:
+    def release(self, changed: Iterable[tuple[Hashable, bool]]) -> None:
         """Checks the requests that wait for these; each is (partition, watermark moved)."""
         self.shared_read = None
         for tp, moved in changed:
             self.note(tp, moved)
         if self.begin():
             self.end()
+
+    def wake(self, session: Hashable) -> None:
+        """Checks the fetches of a follower's session, which has news."""
+        self.release([(session, False)])
 
     def _on_answers_given(self) -> None:
         self._is_check_asked_for = False

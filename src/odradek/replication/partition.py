@@ -482,7 +482,8 @@ class Partition:
         )
         if log.maybe_increment_high_watermark(metadata) is None:
             return False
-        self.tell_watches()
+        for watch in self.watches:
+            watch.note_high_watermark()
         return True
 
     def apply_follower_fetch(

@@ -30,7 +30,7 @@ from odradek.replication.fetch_values import (
     FetchResult,
     FetchResults,
 )
-from odradek.replication.follower_news import SessionNews
+from odradek.replication.follower_news import SessionNews, WatermarkDelay
 from odradek.replication.hosted import HostedPartitions
 from odradek.replication.isr import IsrChange
 from odradek.replication.news_fetch import NewsFetch, NewsReader
@@ -76,6 +76,7 @@ class Reads:
         "rack_of",
         "submit_isr_change",
         "throttle",
+        "watermark_delay",
     )
 
     def __init__(
@@ -95,6 +96,8 @@ class Reads:
         self.rack_of: Callable[[int, str], str | None] | None = None
         # Of what followers are sent. None: they are not limited.
         self.throttle: ReplicationThrottle | None = None
+        # How long a high watermark waits for records to travel with. None: not at all.
+        self.watermark_delay: WatermarkDelay | None = None
 
     def fetch(
         self,
@@ -113,7 +116,7 @@ class Reads:
             results = self._read(params, partitions)
             if params.replica_id >= 0:
                 self._note_follower(params, results)
-            if not partitions or self._is_enough(params, results):
+            if not partitions or self._is_enough_alone(params, results):
                 self._answer_fetch(params, results, respond)
             else:
                 self._park_fetch(params, results, respond, on_parked)
@@ -132,12 +135,15 @@ class Reads:
         parked = self._parked
         is_outermost = parked.begin()
         try:
+            news.watermark_delay = self.watermark_delay
             results = self._read(params, partitions)
             self._note_follower(params, results)
-            if self._is_enough(params, results):
+            if self._is_enough_news(params, results, news):
+                news.begin_answer()
                 self._answer_fetch(params, results, reader.respond)
                 return
             reader.settle(results)
+            news.is_pressing = False
             operation = NewsFetch(
                 params,
                 news,
@@ -157,6 +163,7 @@ class Reads:
     def _finish_news(self, operation: NewsFetch) -> None:
         """Reads the partitions that have news by now, and answers."""
         operation.news.waiting_count -= 1
+        operation.news.begin_answer()
         params, reader = operation.params, operation.reader
         partitions = reader.take_again()
         self._answer_fetch(params, self._read(params, partitions), reader.respond)
@@ -216,7 +223,7 @@ class Reads:
             operation.force_complete()
             resume(self._forget(partitions))
             raise
-        has_changed, is_enough = operation.is_completed, self._is_enough(params, results)
+        has_changed, is_enough = operation.is_completed, self._is_enough_alone(params, results)
         if has_changed or is_enough:
             operation.force_complete()
             yield from self._forget(partitions)
@@ -296,12 +303,36 @@ class Reads:
             self._purgatory.trim(wanted.tp)
             yield
 
+    def _is_enough_alone(self, params: FetchParams, results: FetchResults) -> bool:
+        """Whether a fetch that is not of a follower's session is answered at once."""
+        return self._is_enough(params, results) or (
+            params.replica_id >= 0 and self._has_untold_watermark(params, results)
+        )
+
+    def _is_enough_news(
+        self, params: FetchParams, results: FetchResults, news: SessionNews
+    ) -> bool:
+        """Whether a fetch of a follower's session is answered at once."""
+        if self._is_enough(params, results):
+            return True
+        if self._has_untold_watermark(params, results):
+            news.note_high_watermark()
+        return news.is_watermark_due
+
+    def _has_untold_watermark(self, params: FetchParams, results: FetchResults) -> bool:
+        """Whether a follower does not know a high watermark."""
+        for wanted, _ in results:
+            partition = self._hosted.get(wanted.tp)
+            if partition is not None and partition.is_high_watermark_news_to(params.replica_id):
+                return True
+        return False
+
     def _is_enough(self, params: FetchParams, results: FetchResults) -> bool:
-        """Whether a fetch is answered at once."""
+        """Whether a fetch is answered at once, high watermarks aside."""
         if params.max_wait_ms <= 0:
             return True
         readable = piece_count = 0
-        for wanted, result in results:
+        for _, result in results:
             if result.error is not _NONE or result.diverging_epoch is not None:
                 return True
             if result.preferred_read_replica != NO_REPLICA:
@@ -309,10 +340,6 @@ class Reads:
             if result.records is not None:
                 readable += result.records.length
                 piece_count += 1
-            if params.replica_id >= 0:
-                partition = self._hosted.get(wanted.tp)
-                if partition is not None and partition.is_high_watermark_news_to(params.replica_id):
-                    return True
         # More pieces than an answer may have cannot be waited for.
         return readable >= params.min_bytes or piece_count >= MAX_PIECES
 

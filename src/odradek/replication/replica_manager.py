@@ -77,11 +77,10 @@ class ReplicaManager:
         stats: ReplicationStats,
         min_insync_replicas: Callable[[str], int] = lambda _topic: 1,
     ) -> None:
-        hosted = HostedPartitions(config.broker_id)
-        self._hosted = hosted
+        self._hosted = hosted = HostedPartitions(config.broker_id)
         self.stats = stats
         self.purgatories = purgatories
-        self._parked = parked = ParkedRequests(purgatories)
+        self.parked = parked = ParkedRequests(purgatories)
         internal_topics = config.internal_topics
         self.appends = Appends(
             hosted, parked, purgatories, stats, internal_topics, log_manager.inline_budget
@@ -106,10 +105,7 @@ class ReplicaManager:
             is_broker_alive=lambda broker_id: self._is_broker_alive(broker_id),
         )
         register_replica_gauges(
-            self._hosted,
-            stats.registry,
-            clock=clock,
-            late_transaction_ms=config.late_transaction_ms,
+            hosted, stats.registry, clock=clock, late_transaction_ms=config.late_transaction_ms
         )
         # None: partitions that other brokers lead are not followed.
         self.fetchers: ReplicaFetchers | None = None
@@ -137,7 +133,7 @@ class ReplicaManager:
 
     def use_answers(self, after_answers: Callable[[Callable[[], None]], None]) -> None:
         """Sets the function that calls back when the answers of the requests under way are sent."""
-        self._parked.after_answers = after_answers
+        self.parked.after_answers = after_answers
 
     def use_isr_updates(self, submit: Callable[[Partition, IsrChange], None]) -> None:
         """Sets the function that carries out ISR changes caused by followers' fetches."""
@@ -187,7 +183,7 @@ class ReplicaManager:
         """
 
         def applied(results: dict[TopicPartition, ErrorCode], error: Exception | None) -> None:
-            self._parked.release((tp, True) for tp in results)
+            self.parked.release((tp, True) for tp in results)
             done(results, error)
 
         def begin() -> None:
@@ -220,8 +216,8 @@ class ReplicaManager:
 
     def note_moved(self, tp: TopicPartition) -> None:
         """Checks the requests that wait for a partition: a watermark, or its log, is another."""
-        if self._parked.is_awaited(tp):
-            self._parked.release([(tp, True)])
+        if self.parked.is_awaited(tp):
+            self.parked.release([(tp, True)])
 
     def renew_settings(self, is_changed: Callable[[str], bool]) -> Iterator[None]:
         """Renews the settings that partitions of changed topics cache, one partition a step."""
@@ -239,7 +235,7 @@ class ReplicaManager:
         lost = self._hosted.mark_directory_offline(directory)
         if self.fetchers is not None:
             self.fetchers.halt(lost, lambda: None)
-        self._parked.release((tp, True) for tp in lost)
+        self.parked.release((tp, True) for tp in lost)
 
     def suspend_leaders(self) -> None:
         """Stops acknowledging acks=all and proposing ISRs until the controller confirms roles.
@@ -270,28 +266,25 @@ class ReplicaManager:
             return False
         if isinstance(outcome, IsrNotAsked | IsrOutcomeUnknown):
             return False
-        if not isinstance(outcome, IsrAltered):
+        if isinstance(outcome, IsrAltered):
+            is_expansion = len(change.isr) > len(partition.isr)
+            (self.stats.isr_expands if is_expansion else self.stats.isr_shrinks).mark()
+        else:
             logger.info("%s: ISR %s refused, waiting for the controller", partition.tp, change.isr)
             self.stats.failed_isr_updates.mark()
-            if isinstance(outcome, IsrRefused):
-                self._drop_isr(partition, change)
-            return False
-        is_expansion = len(change.isr) > len(partition.isr)
-        (self.stats.isr_expands if is_expansion else self.stats.isr_shrinks).mark()
         try:
-            if partition.settle_isr_change(change, outcome.partition_version):
-                self._parked.release([(partition.tp, True)])
+            if isinstance(outcome, IsrAltered):
+                has_moved = partition.settle_isr_change(change, outcome.partition_version)
+            elif isinstance(outcome, IsrRefused):
+                # Back to the old ISR: a member that was to be added is not waited for any more.
+                has_moved = partition.drop_isr_change(change)
+            else:
+                has_moved = False
+            if has_moved:
+                self.parked.release([(partition.tp, True)])
         except StorageError as error:
             logger.warning("%s: %s", partition.tp, error)
-        return True
-
-    def _drop_isr(self, partition: Partition, change: IsrChange) -> None:
-        """Goes back to the old ISR: a member that was to be added is not waited for any more."""
-        try:
-            if partition.drop_isr_change(change):
-                self._parked.release([(partition.tp, True)])
-        except StorageError as error:
-            logger.warning("%s: %s", partition.tp, error)
+        return isinstance(outcome, IsrAltered)
 
     # High watermark checkpoints
 

@@ -4,6 +4,7 @@ The only package that imports pyspark. Importing it does not import Spark, panda
 """
 
 from odradek.spark.declare import avro, json, pipeline, raw, sink, source, string, transform
+from odradek.spark.registering import register
 from odradek.spark.streams import exactly_once
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "json",
     "pipeline",
     "raw",
+    "register",
     "sink",
     "source",
     "string",

@@ -12,24 +12,26 @@ ships the package to the executors of a cluster, and ends Java before this proce
 
 import atexit
 import contextlib
-import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from odradek.errors import ConfigError
 from odradek.spark.progress.listener import progress_of
+from odradek.spark.registering import register
 from odradek.spark.runtime.java import find_java
 from odradek.spark.runtime.java_archive import archive_options
+from odradek.spark.runtime.java_output import JavaOutput
 from odradek.spark.runtime.package_archive import package_archive
 from odradek.spark.runtime.session_conf import effective_master, is_connect, session_conf
 from odradek.spark.runtime.shipping import check_executors, needs_shipping, shipping_conf
 
 try:
     import pyspark
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 except ImportError as error:
     raise ImportError(
@@ -54,6 +56,7 @@ def build_session(
     keep_class_data: bool = True,
     ship: bool = True,
     task_libraries: Sequence[str] = (),
+    log_level: str | None = None,
 ) -> SparkSession:
     """A session with the source ``odradek`` registered.
 
@@ -70,6 +73,8 @@ def build_session(
             installed.
         task_libraries: Modules that tasks will import, beyond those of this package and pyarrow:
             the executors of a cluster are checked for them.
+        log_level: Of Spark's log: `off`, `error`, `warn`, `info`. With `off`, the lines that Java
+            prints while it starts are shown only if it does not start. None changes nothing.
 
     Raises:
         VersionsDifferError: Executors of a cluster have other versions than the driver.
@@ -79,21 +84,12 @@ def build_session(
     master = effective_master(master)
     given = dict(conf or {})
     _refuse_other_master(master)
+    builder: SparkSession.Builder
     if is_connect(master):
         builder = SparkSession.builder.remote(master)
         settings = session_conf(master, given, checkpoint=checkpoint)
     else:
-        java = find_java(os.environ)
-        os.environ["JAVA_HOME"] = java.home
-        if "spark.pyspark.python" not in given:
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        options = archive_options(
-            java,
-            spark_home=os.path.dirname(pyspark.__file__),
-            spark_version=pyspark.__version__,
-            environ=os.environ,
-            may_create=keep_class_data,
-        )
+        options = _java_options(given, keep_class_data=keep_class_data)
         if quick_start:
             options = (*_QUICK, *options)
         if ship and needs_shipping(master):
@@ -102,12 +98,15 @@ def build_session(
         settings = session_conf(master, given, java_options=options, checkpoint=checkpoint)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.appName(app_name).getOrCreate()
+    with _quiet_start(master, settings, log_level):
+        session = builder.appName(app_name).getOrCreate()
+        if log_level is not None and not is_connect(master):
+            session.sparkContext.setLogLevel(log_level.upper())
     atexit.unregister(_await_java)
     atexit.register(_await_java)
     if needs_shipping(master):
         _check(session, is_shipped=ship, libraries=task_libraries)
-    _register(session)
+    register(session)
     progress_of(session)
     return session
 
@@ -120,9 +119,43 @@ def _check(session: SparkSession, *, is_shipped: bool, libraries: Sequence[str])
         raise
 
 
-def _register(session: SparkSession) -> None:
-    """Registers ``format("odradek")``, also where Spark's own search does not find it."""
-    session.dataSource.register(importlib.import_module("pyspark_odradek").DefaultSource)
+def _java_options(given: Mapping[str, str], *, keep_class_data: bool) -> tuple[str, ...]:
+    """Finds the Java, and the Python, that Spark is to run on; returns options for the Java."""
+    java = find_java(os.environ)
+    os.environ["JAVA_HOME"] = java.home
+    if "spark.pyspark.python" not in given:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return archive_options(
+        java,
+        spark_home=os.path.dirname(pyspark.__file__),
+        spark_version=pyspark.__version__,
+        environ=os.environ,
+        may_create=keep_class_data,
+    )
+
+
+@contextlib.contextmanager
+def _quiet_start(master: str, settings: Mapping[str, str], log_level: str | None) -> Iterator[None]:
+    """Starts Java, unless it runs already, so that its first lines are not shown."""
+    if log_level != "off" or is_connect(master) or SparkContext._gateway is not None:  # noqa: SLF001 - Spark names its Java nowhere else
+        yield
+        return
+    output = JavaOutput()
+    conf = SparkConf().setMaster(master).setAll(list(settings.items()))
+    try:
+        try:
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]  # It has no types.
+                conf, {"stderr": output.fileno}
+            )
+        finally:
+            output.begin()
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - likewise
+        yield
+    except Exception:
+        output.show()
+        raise
+    else:  # After Ctrl-C the lines stay held, and are never shown.
+        output.forget()
 
 
 def _await_java() -> None:

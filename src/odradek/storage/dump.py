@@ -23,7 +23,7 @@ segment's index are preallocated space, not entries.
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from odradek.errors import ApiError, DecodeError, LogDataError
@@ -53,10 +53,15 @@ RecordDecoder: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str, str
 
 
 class DumpLine(NamedTuple):
-    """One line of output."""
+    """One line of output.
+
+    `fields` has the same for programs, under the names of the text: the kind of thing in `type`,
+    numbers as numbers. Lines about a whole file, and problems, have none.
+    """
 
     text: str
     is_problem: bool = False
+    fields: Mapping[str, object] | None = None
 
 
 def dump_file(
@@ -112,6 +117,21 @@ def _dump(path: str, disk: Disk, shown: _Shown) -> Iterator[DumpLine]:
         )
 
 
+def _line(kind: str, **fields: object) -> DumpLine:
+    """A line whose text is all of its fields."""
+    return DumpLine(_pairs(fields), fields={"type": kind, **fields})
+
+
+def _pairs(fields: Mapping[str, object]) -> str:
+    return " ".join(f"{name}: {_value(value)}" for name, value in fields.items())
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "none" if value is None else str(value)
+
+
 def _dump_segment_file(
     path: str, name: str, base_offset: int, disk: Disk, shown: _Shown
 ) -> Iterator[DumpLine]:
@@ -149,7 +169,7 @@ def _dump_log(path: str, base_offset: int, disk: Disk, shown: _Shown) -> Iterato
         scan = Scan(disk, fd, 0, size, check_crc=True)
         next_offset = base_offset
         for position, header, view, is_crc_valid in scan:
-            yield DumpLine(_batch_line(position, header, is_crc_valid))
+            yield _batch_line(position, header, is_crc_valid=is_crc_valid)
             if not is_crc_valid:
                 yield DumpLine(f"{path}: the batch at position {position} fails its checksum", True)
             elif (problem := _offset_problem(header, base_offset, next_offset)) is not None:
@@ -186,41 +206,53 @@ def _offset_problem(header: BatchHeader, base_offset: int, next_offset: int) -> 
     return None
 
 
-def _batch_line(position: int, header: BatchHeader, is_crc_valid: bool) -> str:
+def _batch_line(position: int, header: BatchHeader, *, is_crc_valid: bool) -> DumpLine:
     codec = header.codec_id
-    codec_name = Codec(codec).name.lower() if codec <= Codec.ZSTD else f"unknown({codec})"
-    time_name = "LogAppendTime" if header.is_log_append_time else "CreateTime"
-    line = (
-        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset}"
-        f" count: {header.record_count} baseSequence: {header.base_sequence}"
-        f" lastSequence: {header.last_sequence} producerId: {header.producer_id}"
-        f" producerEpoch: {header.producer_epoch}"
-        f" partitionLeaderEpoch: {header.leader_epoch}"
-        f" isTransactional: {_yes(header.is_transactional)} isControl: {_yes(header.is_control)}"
-    )
+    fields: dict[str, object] = {
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.record_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": header.last_sequence,
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.leader_epoch,
+        "isTransactional": header.is_transactional,
+        "isControl": header.is_control,
+    }
     if header.delete_horizon_ms is not None:
-        line += f" deleteHorizonMs: {header.delete_horizon_ms}"
-    return (
-        f"{line} position: {position} {time_name}: {header.max_timestamp} size: {header.size}"
-        f" magic: {header.magic} compresscodec: {codec_name} crc: {header.crc}"
-        f" isvalid: {_yes(is_crc_valid)}"
-    )
+        fields["deleteHorizonMs"] = header.delete_horizon_ms
+    fields |= {
+        "position": position,
+        _time_name(header): header.max_timestamp,
+        "size": header.size,
+        "magic": header.magic,
+        "compresscodec": Codec(codec).name.lower() if codec <= Codec.ZSTD else f"unknown({codec})",
+        "crc": header.crc,
+        "isvalid": is_crc_valid,
+    }
+    return _line("batch", **fields)
+
+
+def _time_name(header: BatchHeader) -> str:
+    return "LogAppendTime" if header.is_log_append_time else "CreateTime"
 
 
 def _dump_records(
     path: str, position: int, header: BatchHeader, view: Buffer, decoder: RecordDecoder
 ) -> Iterator[DumpLine]:
-    time_name = "LogAppendTime" if header.is_log_append_time else "CreateTime"
     try:
         for record in read_records(view, header=header):
-            line = (
-                f"| offset: {record.offset} {time_name}: {record.timestamp}"
-                f" keySize: {-1 if record.key is None else len(record.key)}"
-                f" valueSize: {-1 if record.value is None else len(record.value)}"
-                f" sequence: {_sequence_of(record, header)}"
-            )
+            fields: dict[str, object] = {
+                "offset": record.offset,
+                _time_name(header): record.timestamp,
+                "keySize": -1 if record.key is None else len(record.key),
+                "valueSize": -1 if record.value is None else len(record.value),
+                "sequence": _sequence_of(record, header),
+            }
             if header.is_control:
-                yield DumpLine(line + _marker_text(record, view))
+                fields |= _marker_fields(record, view)
+                yield DumpLine(f"| {_pairs(fields)}", fields={"type": "record", **fields})
                 continue
             headers = ",".join(f"{_printable(key)}={_text(value)}" for key, value in record.headers)
             problem: DecodeError | None = None
@@ -229,7 +261,16 @@ def _dump_records(
             except DecodeError as error:
                 problem = error
                 key, payload = _raw_text(record.key, record.value)
-            yield DumpLine(f"{line} headers: [{headers}] key: {key} payload: {payload}")
+            yield DumpLine(
+                f"| {_pairs(fields)} headers: [{headers}] key: {key} payload: {payload}",
+                fields={
+                    "type": "record",
+                    **fields,
+                    "headers": [{"key": name, "value": data} for name, data in record.headers],
+                    "key": record.key if problem or decoder is _raw_text else key,
+                    "payload": record.value if problem or decoder is _raw_text else payload,
+                },
+            )
             if problem is not None:
                 yield DumpLine(f"{path}: the record at offset {record.offset}: {problem}", True)
     except ApiError as error:
@@ -242,14 +283,14 @@ def _sequence_of(record: Record, header: BatchHeader) -> int:
     return increment_sequence(header.base_sequence, max(0, record.offset - header.base_offset))
 
 
-def _marker_text(record: Record, view: Buffer) -> str:
+def _marker_fields(record: Record, view: Buffer) -> dict[str, object]:
     kind = parse_control_type(record.key)
     if kind is None:
-        return " controlType: unknown"
+        return {"controlType": "unknown"}
     marker = parse_end_transaction_marker(view)
     if marker is None:
-        return f" controlType: {kind.name}({kind.value})"
-    return f" endTxnMarker: {kind.name} coordinatorEpoch: {marker.coordinator_epoch}"
+        return {"controlType": f"{kind.name}({kind.value})"}
+    return {"endTxnMarker": kind.name, "coordinatorEpoch": marker.coordinator_epoch}
 
 
 def _raw_text(key: bytes | None, value: bytes | None) -> tuple[str, str]:
@@ -263,10 +304,6 @@ def _text(data: bytes | None) -> str:
 def _printable(text: str) -> str:
     """The text on one line; characters that do not print are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def _yes(value: bool) -> str:
-    return "true" if value else "false"
 
 
 # Indexes
@@ -339,7 +376,7 @@ def _dump_offset_index(path: str, base_offset: int, disk: Disk) -> Iterator[Dump
     batches = _Batches(path, disk)
     previous = base_offset - 1
     for offset, position in entries:
-        yield DumpLine(f"offset: {offset} position: {position}")
+        yield _line("entry", offset=offset, position=position)
         problem = None
         if offset <= previous:
             problem = f"does not follow offset {previous}"
@@ -358,7 +395,7 @@ def _dump_time_index(path: str, base_offset: int, disk: Disk) -> Iterator[DumpLi
     batches = _Batches(path, disk)
     previous = (-1, base_offset)
     for timestamp, offset in entries:
-        yield DumpLine(f"timestamp: {timestamp} offset: {offset}")
+        yield _line("entry", timestamp=timestamp, offset=offset)
         problem = None
         if timestamp <= previous[0] or offset < previous[1]:
             problem = f"does not follow {previous[0]} -> {previous[1]}"
@@ -378,9 +415,13 @@ def _dump_time_index(path: str, base_offset: int, disk: Disk) -> Iterator[DumpLi
 def _dump_transaction_index(path: str, base_offset: int, disk: Disk) -> Iterator[DumpLine]:
     index = TransactionIndex(path, base_offset, disk=disk)
     for entry in index.all_entries():
-        yield DumpLine(
-            f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset}"
-            f" lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
+        yield _line(
+            "transaction",
+            version=0,
+            producerId=entry.producer_id,
+            firstOffset=entry.first_offset,
+            lastOffset=entry.last_offset,
+            lastStableOffset=entry.last_stable_offset,
         )
     index.sanity_check()
 
@@ -398,19 +439,27 @@ def _dump_transaction_proof(path: str, base_offset: int, disk: Disk) -> Iterator
 def _dump_snapshot(path: str, offset: int, disk: Disk) -> Iterator[DumpLine]:
     for entry in parse_snapshot(read_whole(disk, path), path):
         first = entry.current_transaction_first_offset
-        line = (
-            f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch}"
-            f" coordinatorEpoch: {entry.coordinator_epoch}"
-            f" currentTxnFirstOffset: {'none' if first is None else first}"
-            f" lastTimestamp: {entry.last_timestamp}"
+        fields: dict[str, object] = {
+            "producerId": entry.producer_id,
+            "producerEpoch": entry.producer_epoch,
+            "coordinatorEpoch": entry.coordinator_epoch,
+            "currentTxnFirstOffset": first,
+            "lastTimestamp": entry.last_timestamp,
+        }
+        batches: list[Mapping[str, object]] = [
+            {
+                "firstSequence": batch.first_sequence,
+                "lastSequence": batch.last_sequence,
+                "lastOffset": batch.last_offset,
+                "offsetDelta": batch.offset_delta,
+                "timestamp": batch.timestamp,
+            }
+            for batch in entry.batches
+        ]
+        yield DumpLine(
+            " ".join(_pairs(part) for part in (fields, *batches)),
+            fields={"type": "producer", **fields, "batches": batches},
         )
-        for batch in entry.batches:
-            line += (
-                f" firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence}"
-                f" lastOffset: {batch.last_offset} offsetDelta: {batch.offset_delta}"
-                f" timestamp: {batch.timestamp}"
-            )
-        yield DumpLine(line)
         known = max([-1 if first is None else first, *(b.last_offset for b in entry.batches)])
         if known >= offset:
             yield DumpLine(
@@ -425,18 +474,22 @@ def _dump_recent(path: str, disk: Disk) -> Iterator[DumpLine]:
     yield DumpLine(f"Beside the snapshot of offset {offset}, CRC {snapshot_crc:08x}")
     for producer_id, batches in producers:
         for batch in batches:
-            yield DumpLine(
-                f"producerId: {producer_id} firstSequence: {batch.first_sequence}"
-                f" lastSequence: {batch.last_sequence} lastOffset: {batch.last_offset}"
-                f" offsetDelta: {batch.offset_delta} timestamp: {batch.timestamp}"
+            yield _line(
+                "batch",
+                producerId=producer_id,
+                firstSequence=batch.first_sequence,
+                lastSequence=batch.last_sequence,
+                lastOffset=batch.last_offset,
+                offsetDelta=batch.offset_delta,
+                timestamp=batch.timestamp,
             )
 
 
 def _dump_epochs(path: str, disk: Disk) -> Iterator[DumpLine]:
     for epoch, start_offset in parse_epoch_checkpoint(read_whole(disk, path), path):
-        yield DumpLine(f"epoch: {epoch} startOffset: {start_offset}")
+        yield _line("epoch", epoch=epoch, startOffset=start_offset)
 
 
 def _dump_checkpoint(path: str, disk: Disk) -> Iterator[DumpLine]:
     for (topic, partition), offset in parse_offset_checkpoint(read_whole(disk, path), path).items():
-        yield DumpLine(f"topic: {topic} partition: {partition} offset: {offset}")
+        yield _line("partition", topic=topic, partition=partition, offset=offset)

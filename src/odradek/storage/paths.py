@@ -9,7 +9,8 @@
 | `.txnproof`  | checksum of the `.txnindex` as it was when it was complete    |
 | `.snapshot`  | producer state up to (excluding) the offset in the name       |
 | `.recent`    | the older batches of those producers (`recent_batches`)       |
-| `.deleted`   | appended: waits for removal                                   |
+| `.deleted`   | appended: waits for removal; `.new.deleted` is a snapshot     |
+|              | that is still being written                                   |
 | `.cleaned`   | appended: compaction or split output still being written      |
 | `.swap`      | appended: complete output about to replace live segments      |
 | `.replaced`  | empty; behind a second offset: the base of the segment behind |

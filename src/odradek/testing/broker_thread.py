@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from odradek.network.loop_turns import MeasuredLoop
@@ -27,6 +27,10 @@ class BrokerThread:
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Runs a coroutine on the loop; returns its result, or raises its error."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
+        """Lets the loop call a function in its next turn."""
+        self._loop.call_soon_threadsafe(function, *arguments)
 
     def end(self) -> None:
         """Ends tasks, generators and threads of the loop, which would else warn when collected."""

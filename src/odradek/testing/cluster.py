@@ -29,6 +29,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from odradek.testing.broker import AsyncEmbeddedBroker
+from odradek.testing.topics import TopicHelpers
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -51,11 +52,13 @@ _T = TypeVar("_T")
 # A broker that cannot hand over its leaderships stops without long pauses.
 _DEFAULTS: Final = MappingProxyType({"controlled.shutdown.retry.backoff.ms": "50"})
 _STORE_DIRECTORY: Final = "store"
-_CLEAN_MARK: Final = ".kafka_cleanshutdown"
 
 
 class _Member(AsyncEmbeddedBroker):
     """A broker of the cluster, from one start to its end."""
+
+    # `odradek cluster` starts with a warning, as `odradek serve` does.
+    _refuses_unknown = False
 
     def __init__(
         self,
@@ -73,11 +76,6 @@ class _Member(AsyncEmbeddedBroker):
     def listeners(self) -> str:
         """The listeners of the last start, with their ports."""
         return self._listeners
-
-    async def kill(self) -> None:
-        """Ends the broker without a word to the controller."""
-        self._is_killed = True
-        await self.__aexit__(None, None, None)
 
     def _surroundings(self) -> "Surroundings":
         from dataclasses import replace
@@ -265,7 +263,6 @@ class AsyncEmbeddedCluster:
         assert member.session is not None, "it runs"
         await member.session.close()
         await member.kill()
-        (member.directory / _CLEAN_MARK).unlink(missing_ok=True)
 
     async def expire(self, broker_id: int) -> None:
         """Ends the session of a broker that goes on running; it registers again, with a new epoch.
@@ -309,7 +306,7 @@ class AsyncEmbeddedCluster:
             self._engine = None
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(TopicHelpers):
     """Brokers on a thread of their own, for the duration of a `with`."""
 
     def __init__(
@@ -346,6 +343,15 @@ class EmbeddedCluster:
             RuntimeError: None is running.
         """
         return self._cluster.bootstrap_servers
+
+    @property
+    def client_settings(self) -> Mapping[str, str]:
+        """The settings to connect with, under Kafka's names.
+
+        Raises:
+            RuntimeError: None is running.
+        """
+        return {"bootstrap.servers": self.bootstrap_servers}
 
     def bootstrap_server(self, broker_id: int) -> str:
         """`host:port` of one broker.

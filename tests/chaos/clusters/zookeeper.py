@@ -55,7 +55,7 @@ def store_nodes(network: Network, folder: Path) -> dict[int, Node]:
             f"clientPortAddress={network.address(host)}",
             "maxSessionTimeout=60000",
             "admin.enableServer=false",
-            "4lw.commands.whitelist=srvr,mntr,ruok,dump",
+            "4lw.commands.whitelist=srvr,mntr,ruok,dump,cons",
             *peers,
         ]
         config.write_text("\n".join(lines) + "\n")

@@ -2,6 +2,7 @@
 
 It commits offsets without the member's generation, so it reads partitions by hand: those that
 belong to its transactional id, from the offsets that are committed once its predecessor is fenced.
+It commits a transaction although a record of it has failed, so the records are looked at before.
 """
 
 import asyncio
@@ -101,7 +102,14 @@ class _Session:
         self._call(lambda: self._made.send_offsets_to_transaction(offsets, settings.group))
 
     def commit(self) -> None:
-        self._call(lambda: self._made.commit_transaction())
+        async def commit() -> None:
+            for told in await asyncio.gather(*self._sent, return_exceptions=True):
+                if isinstance(told, BaseException):
+                    # The sequence numbers have a hole now: another producer goes on.
+                    raise BrokenError(f"a record was not sent: {told!r}")
+            await self._made.commit_transaction()
+
+        self._call(commit)
 
     def abort(self) -> None:
         self._call(lambda: self._made.abort_transaction())
@@ -129,7 +137,8 @@ class _Session:
 
         try:
             return self._runner.run(bounded())
-        except (ProducerFenced, IllegalOperation) as error:  # Fenced meanwhile: no transaction.
+        except (ProducerFenced, IllegalOperation, AssertionError) as error:
+            # Fenced meanwhile, or it has given up: there is no transaction to abort.
             raise BrokenError(repr(error)) from error
         except TimeoutError as error:
             # Whether it was done is not known, and it cannot be called again.

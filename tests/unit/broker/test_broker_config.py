@@ -106,7 +106,8 @@ class TestNames:
         }
 
     def test_variables_of_the_projects_tools_are_no_settings(self) -> None:
-        assert load_broker_settings(None, {}, {"ODRADEK_CACHE": "/c"}).warnings == ()
+        others = ("ODRADEK_CACHE", "ODRADEK_BOOTSTRAP_SERVERS", "ODRADEK_PROFILE")
+        assert load_broker_settings(None, {}, dict.fromkeys(others, "x")).warnings == ()
 
     def test_a_topics_name_is_none_of_the_brokers(self) -> None:
         assert load(retention_ms="5").warnings == (
@@ -170,7 +171,9 @@ REFUSED = [
         id="tls-without-key",
     ),
     pytest.param(
-        {"listeners": "PLAINTEXT://0.0.0.0:1"}, "no peer can connect to that address", id="any-host"
+        {"listeners": "PLAINTEXT://:1", "advertised.listeners": "PLAINTEXT://0.0.0.0:1"},
+        "no peer can connect to that address",
+        id="any-host",
     ),
 ]
 

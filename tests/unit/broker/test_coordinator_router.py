@@ -55,6 +55,21 @@ class Coordinator:
             raise self.error
         return dict.fromkeys(partitions, ErrorCode.NONE)
 
+    def try_add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> Mapping[TopicPartition, ErrorCode] | None:
+        asked = (transactional_id, producer_id, producer_epoch, tuple(partitions), verify_only)
+        if not self.gate.is_set():
+            return None
+        self.asked.append(asked)
+        return dict.fromkeys(partitions, ErrorCode.NONE)
+
 
 class Peer:
     """The connection to another broker, and that broker; a `PeerConnection`."""
@@ -194,6 +209,38 @@ def test_a_broker_that_has_no_coordinator_yet() -> None:
         routed = Routed()
         routed.router.local = None
         assert await routed.ask(A) == {A: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+    asyncio.run(scenario())
+
+
+def test_a_coordinator_here_is_asked_at_once_unless_a_question_waits() -> None:
+    async def scenario() -> None:
+        routed = Routed()
+
+        def ask_now(verify_only: bool) -> Mapping[TopicPartition, ErrorCode] | None:
+            return routed.router.try_add_partitions("x", 4000, 0, (A,), verify_only=verify_only)
+
+        assert ask_now(True) == {A: ErrorCode.NONE}
+        assert ask_now(False) == {A: ErrorCode.NONE}
+        routed.coordinator.gate.clear()
+        waiting = asyncio.create_task(routed.ask(B, verify_only=False))
+        await settle()
+        routed.coordinator.gate.set()
+        assert ask_now(False) is None, "it follows the question that waits"
+        assert ask_now(True) == {A: ErrorCode.NONE}
+        assert await waiting == {B: ErrorCode.NONE}
+        assert ask_now(False) == {A: ErrorCode.NONE}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("leader", [None, -1, REMOTE])
+def test_a_coordinator_elsewhere_is_not_asked_at_once(leader: int | None) -> None:
+    async def scenario() -> None:
+        routed = Routed(leader)
+        assert routed.router.try_add_partitions("x", 4000, 0, (A,), verify_only=True) is None
+        assert not routed.coordinator.asked
+        assert not routed.peer.requests
 
     asyncio.run(scenario())
 

@@ -30,12 +30,13 @@ from odradek.storage.log.validation import BatchValidator
 from tests.unit.broker.handlers.handler_fakes import FakeConnection
 
 TP = TopicPartition("t", 0)
+EXPANDER = "expander"
 
 
 @contextlib.asynccontextmanager
 async def waited_for() -> AsyncIterator[Expansions]:
     """At the end all that was started is over."""
-    with ThreadPoolExecutor(2) as executor:
+    with ThreadPoolExecutor(2, EXPANDER) as executor:
         async with asyncio.TaskGroup() as group:
 
             class Group:
@@ -214,7 +215,8 @@ def test_one_batch_is_expanded_at_a_time(kinds: str) -> None:
     asyncio.run(scenario())
     assert not has_met.is_set()
     assert sorted(appended) == ([] if kinds == "searched" else list(range(count)))
-    assert threading.main_thread() not in threads
+    # On no thread but those that the broker was given.
+    assert {thread.name.rpartition("_")[0] for thread in threads} == {EXPANDER}
 
 
 def test_batches_of_a_client_that_hung_up_are_not_expanded() -> None:

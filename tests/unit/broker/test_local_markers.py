@@ -205,6 +205,36 @@ def test_many_markers_are_written_in_steps(fixture: Fixture) -> None:
     assert [len(result) for result in told[0]] == [50, 50]
 
 
+def test_a_marker_with_nothing_to_wait_for_is_written_at_once(fixture: Fixture) -> None:
+    """10 section 9.7: the offsets of its transaction are settled with it."""
+    for partition in (A, OFFSETS):
+        fixture.lead(partition)
+        begin_transaction(fixture, partition)
+    end = marker(A, OFFSETS)
+    assert fixture.markers.try_write(end) == {A: ErrorCode.NONE, OFFSETS: ErrorCode.NONE}
+    assert fixture.log(A).last_stable_offset == 3
+    assert fixture.staged.ended == [(3, 4000, True)]
+    late = marker(A, coordinator_epoch=4)
+    assert fixture.markers.try_write(late) == {A: ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+
+
+@pytest.mark.parametrize("kind", ["unknown", "not-led", "replicated", "malformed"])
+def test_a_marker_is_not_begun_if_one_partition_has_to_be_waited_for(
+    fixture: Fixture, kind: str
+) -> None:
+    fixture.lead(A)
+    begin_transaction(fixture, A)
+    if kind == "not-led":
+        fixture.known.add(B)
+    elif kind == "replicated":
+        fixture.lead(B, replicas=(1, 2))
+    coordinator_epoch = -1 if kind == "malformed" else 5
+    end = marker(*((A,) if kind == "malformed" else (A, B)), coordinator_epoch=coordinator_epoch)
+    assert fixture.markers.try_write(end) is None
+    assert fixture.log(A).log_end_offset == 2
+    assert fixture.log(A).last_stable_offset == 0
+
+
 def test_awaited(fixture: Fixture) -> None:
     fixture.lead(A)
     assert asyncio.run(fixture.markers.write([marker(A), marker(B)])) == [

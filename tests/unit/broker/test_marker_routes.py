@@ -66,6 +66,9 @@ class Nowhere:
     async def write(self, markers: Sequence[TransactionMarker]) -> Any:
         raise AssertionError(f"no marker is for this broker: {markers}")
 
+    def try_write(self, marker: TransactionMarker) -> Any:
+        raise AssertionError(f"no marker is for this broker: {marker}")
+
 
 def test_the_parts_of_one_transaction_have_their_own_answers() -> None:
     """A large transaction comes in portions; what is not told as written is written again."""

@@ -35,12 +35,11 @@ def test_help(words: list[str], expected: list[str], capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "the following arguments are required: COMMAND"),
         (["nothing"], "invalid choice: 'nothing'"),
         (["log"], "the following arguments are required: ACTION"),
         (["log", "dump"], "the following arguments are required: FILE"),
         (["log", "dump", "--what", "x"], "unrecognized arguments: --what"),
-        (["--what"], "the following arguments are required: COMMAND"),
+        (["--what"], "unrecognized arguments: --what"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -81,7 +80,7 @@ def test_interrupt_exits_with_130(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("odradek.cli.log.dump_file", interrupted)
+    monkeypatch.setattr("odradek.cli.log.dump_lines", interrupted)
     assert main(["log", "dump", "x"]) == 130
     assert capsys.readouterr().err == ""
 

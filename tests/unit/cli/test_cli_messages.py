@@ -7,7 +7,7 @@ import json
 import pytest
 
 from odradek.cli.consume import add_arguments
-from odradek.cli.messages import make_printer
+from odradek.cli.messages.printers import make_printer
 from odradek.coordinator.group.records import (
     GroupValue,
     MemberValue,
@@ -41,10 +41,11 @@ def printed(*options: str, records: list[tuple[bytes | None, bytes | None]] = RE
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     out = io.BytesIO()
-    make_printer(parser.parse_args(["__consumer_offsets", *options]), out).print(
+    messages = [
         ConsumerRecord("__consumer_offsets", 7, offset, 0, TimestampType.CREATE_TIME, key, value)
         for offset, (key, value) in enumerate(records)
-    )
+    ]
+    make_printer(parser.parse_args(["__consumer_offsets", *options]), out).print(messages)
     return out.getvalue().decode().splitlines()
 
 

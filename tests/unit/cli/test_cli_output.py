@@ -1,17 +1,12 @@
 """What commands print, and the log lines of a broker."""
 
-import asyncio
-import io
 import json
 import logging
-import os
 import sys
-from pathlib import Path
 
 import pytest
 
 from odradek.cli.connecting import CommandError, explain, parse_pairs
-from odradek.cli.lines import read_lines
 from odradek.cli.logging_setup import JsonFormatter, TextFormatter, set_up_logging
 from odradek.cli.output import print_error, print_json, print_table
 from odradek.errors import ApiError, ErrorCode
@@ -21,6 +16,7 @@ ROWS = [("a-long-name", 3, None), ("b", 12, "x")]
 
 def as_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
 
 
 def test_a_table_on_a_terminal(
@@ -31,7 +27,7 @@ def test_a_table_on_a_terminal(
     print_table(("NAME", "COUNT"), [])
 
     assert capsys.readouterr().out == (
-        "NAME         COUNT  NOTE\na-long-name      3\nb               12  x\nNAME  COUNT\n"
+        "NAME         COUNT  NOTE\na-long-name      3\nb               12  x\nnothing to show\n"
     )
 
 
@@ -81,57 +77,6 @@ def test_pairs() -> None:
     for bad in ("a", "=a", ""):
         with pytest.raises(CommandError, match="expected KEY=VALUE"):
             parse_pairs("--set", [bad])
-
-
-def lines_of(fd: int) -> list[list[bytes]]:
-    async def collect() -> list[list[bytes]]:
-        return [lines async for lines in read_lines(fd)]
-
-    return asyncio.run(collect())
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", []),
-        (b"a\nb\r\n\nc", [b"a", b"b\r", b"", b"c"]),
-        (b"a\n", [b"a"]),
-        (b"x" * 600_000 + b"\ny", [b"x" * 600_000, b"y"]),
-    ],
-    ids=["nothing", "no last line end", "last line end", "longer than a chunk"],
-)
-def test_lines_of_a_file_and_of_a_pipe(
-    content: bytes, expected: list[bytes], tmp_path: Path
-) -> None:
-    path = tmp_path / "input"
-    path.write_bytes(content)
-    with path.open("rb") as file:
-        assert [line for lines in lines_of(file.fileno()) for line in lines] == expected
-
-    async def through_a_pipe() -> list[bytes]:
-        reader, writer = os.pipe()
-        with os.fdopen(reader, "rb") as source, os.fdopen(writer, "wb") as sink:
-            writing = asyncio.create_task(asyncio.to_thread(_write, sink, content))
-            found = [line async for lines in read_lines(source.fileno()) for line in lines]
-            await writing
-        return found
-
-    assert asyncio.run(through_a_pipe()) == expected
-
-
-def _write(sink: io.BufferedWriter, content: bytes) -> None:
-    sink.write(content)
-    sink.close()
-
-
-def test_a_line_without_end_does_not_fill_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("odradek.cli.lines._MAX_LINE_BYTES", 1_000)
-    path = tmp_path / "input"
-    path.write_bytes(b"x" * 2_000)
-    with path.open("rb") as file, pytest.raises(CommandError, match="longer than 1000 bytes"):
-        lines_of(file.fileno())
 
 
 def record(**extra: object) -> logging.LogRecord:

@@ -16,7 +16,8 @@ def test_a_few_times_a_second_and_the_last_count_at_the_end() -> None:
             progress.show(count)
             clock.advance(1)
     shown = stream.getvalue().split("\r")[1:]
-    assert shown == [*(f"{n:,} messages" for n in range(1, 2001, 200)), "2,000 messages\n"]
+    counts = [f"{n:,} messages" for n in range(201, 2001, 200)]
+    assert shown == ["1 message", *counts, "2,000 messages\n"]
 
 
 def test_the_last_words() -> None:
@@ -24,7 +25,7 @@ def test_the_last_words() -> None:
     with Progress(is_shown=True, stream=stream, clock=ManualClock()) as progress:
         progress.show(1)
         progress.finish(12_345, " sent")
-    assert stream.getvalue() == "\r1 messages\r12,345 messages sent\n"
+    assert stream.getvalue() == "\r1 message\r12,345 messages sent\n"
 
 
 def test_whatever_ends_it_ends_the_line() -> None:
@@ -37,7 +38,7 @@ def test_whatever_ends_it_ends_the_line() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         work()
-    assert stream.getvalue() == "\r1 messages\n"
+    assert stream.getvalue() == "\r1 message\n"
 
 
 def test_an_error_in_between_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +50,7 @@ def test_an_error_in_between_has_a_line_of_its_own(capsys: pytest.CaptureFixture
         clock.advance(200)
         progress.show(2)
     assert capsys.readouterr().err == (
-        "\r1 messages\nodradek consume: trouble\nodradek consume: more\n\r2 messages\n"
+        "\r1 message\nodradek consume: trouble\nodradek consume: more\n\r2 messages\n"
     )
 
 

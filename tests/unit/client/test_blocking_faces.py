@@ -103,7 +103,7 @@ def test_both_faces_have_the_same_names() -> None:
         blocking, awaited = getattr(odradek, name), getattr(aio, name)
         public = {one for one in dir(awaited) if not one.startswith("_")}
         inner = {"start", "accumulator", "know_topic", "prepare", "is_plain", "max_block_ms"}
-        inner |= {"arrow_send_of", "delivery_of", "over", "abort_quietly"}
+        inner |= {"arrow_send_of", "rows_send_of", "delivery_of", "over", "abort_quietly"}
         missing = {one for one in public - inner - {"no_room"} if not hasattr(blocking, one)}
         assert missing == set()
 

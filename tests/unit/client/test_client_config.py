@@ -189,3 +189,32 @@ def test_a_level_of_compression_is_taken_if_it_was_chosen() -> None:
     assert read(compression_type="zstd", compression_zstd_level=9).level == 9
     assert read(compression_type="gzip", compression_zstd_level=9).level is None
     assert read(compression_type="gzip", compression_gzip_level=-1).level is None
+
+
+def test_keys_and_certificates_as_text(tmp_path: Path) -> None:
+    """09:CL-2: Kafka's settings for PEM without files."""
+    certificate, key = make_certificate(tmp_path)
+    texts = {
+        "ssl.truststore.certificates": certificate.read_text(),
+        "ssl.keystore.certificate.chain": certificate.read_text(),
+        "ssl.keystore.key": key.read_text(),
+    }
+    base: dict[str, object] = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    Admin({**base, **texts})
+    for missing, given in (
+        ("ssl.keystore.key", "ssl.keystore.certificate.chain"),
+        ("ssl.keystore.certificate.chain", "ssl.keystore.key"),
+    ):
+        rest = {name: text for name, text in texts.items() if name != missing}
+        with pytest.raises(ConfigError, match=f"{missing}.*required, since {given} is set"):
+            Admin({**base, **rest})
+    both: dict[str, object] = {**base, **texts, "ssl.keystore.location": "/store.pem"}
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location.*ssl\.keystore\.key is set"):
+        Admin(both)
+    both = {**base, **texts, "ssl.truststore.location": str(certificate)}
+    with pytest.raises(ConfigError, match=r"ssl\.truststore\.location is set"):
+        Admin(both)
+    for name in texts:
+        with pytest.raises(ConfigError) as caught:
+            Admin({**base, **texts, name: "not PEM"})
+        assert "not PEM" not in str(caught.value)

@@ -93,47 +93,53 @@ def test_records_that_may_stand_alone_are_cut_into_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "membership", "offsets"),
+    ("error", "membership", "offsets", "transaction"),
     [
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2),
-        (ErrorCode.NOT_ENOUGH_REPLICAS, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2),
-        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3),
         (
             ErrorCode.REQUEST_TIMED_OUT,
             ErrorCode.REBALANCE_IN_PROGRESS,
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, *[ErrorCode.NOT_COORDINATOR] * 2),
-        (ErrorCode.KAFKA_STORAGE_ERROR, *[ErrorCode.NOT_COORDINATOR] * 2),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, *[ErrorCode.NOT_COORDINATOR] * 3),
+        (ErrorCode.KAFKA_STORAGE_ERROR, *[ErrorCode.NOT_COORDINATOR] * 3),
         (
             ErrorCode.MESSAGE_TOO_LARGE,
             ErrorCode.UNKNOWN_SERVER_ERROR,
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+            ErrorCode.UNKNOWN_SERVER_ERROR,
         ),
         (
             ErrorCode.RECORD_LIST_TOO_LARGE,
             ErrorCode.UNKNOWN_SERVER_ERROR,
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+            ErrorCode.UNKNOWN_SERVER_ERROR,
         ),
         (
             ErrorCode.INVALID_FETCH_SIZE,
             ErrorCode.UNKNOWN_SERVER_ERROR,
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+            ErrorCode.INVALID_FETCH_SIZE,
         ),
         (
             ErrorCode.NETWORK_EXCEPTION,
             ErrorCode.NETWORK_EXCEPTION,
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.NETWORK_EXCEPTION,
         ),
-        (ErrorCode.CORRUPT_MESSAGE, *[ErrorCode.CORRUPT_MESSAGE] * 2),
-        (ErrorCode.NONE, *[ErrorCode.NONE] * 2),
+        (ErrorCode.CORRUPT_MESSAGE, *[ErrorCode.CORRUPT_MESSAGE] * 3),
+        (ErrorCode.NONE, *[ErrorCode.NONE] * 3),
     ],
 )
 def test_what_an_append_error_means_to_a_client(
-    error: ErrorCode, membership: ErrorCode, offsets: ErrorCode
+    error: ErrorCode, membership: ErrorCode, offsets: ErrorCode, transaction: ErrorCode
 ) -> None:
     assert append_error(error, Asked.MEMBERSHIP) is membership
     assert append_error(error, Asked.OFFSETS) is offsets
+    assert append_error(error, Asked.TRANSACTION) is transaction
 
 
 def test_every_row_has_a_column_for_everything_that_can_be_asked() -> None:

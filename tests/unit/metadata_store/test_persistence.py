@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -676,3 +677,49 @@ def test_what_has_no_node_is_refused(tmp_path: Path) -> None:
 
 def test_marks_are_children_of_the_deletion_node() -> None:
     assert delete_topic_path("test-topic") == "/admin/delete_topics/test-topic"
+
+
+class _WatchedStore:
+    """Counts the transactions that begin between two turns of the loop."""
+
+    def __init__(self, store: CoordinationStore) -> None:
+        self._store = store
+        self._begun = 0
+        self.most = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def multi(self, *arguments: Any, **options: Any) -> object:
+        self._begun += 1
+        self.most = max(self.most, self._begun)
+        return await self._store.multi(*arguments, **options)
+
+    async def count_turns(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self._begun = 0
+
+
+def test_many_writes_begin_in_many_turns(tmp_path: Path) -> None:
+    """02 section 12: the partitions of a large topic are not all rendered in one turn."""
+    count = 400
+
+    async def scenario(store: CoordinationStore) -> None:
+        watched = _WatchedStore(store)
+        writer = StoreWriter(watched)  # type: ignore[arg-type]  # by its methods
+        assignment = {number: ReplicaAssignment((0,)) for number in range(count)}
+        topic = TopicCreated(topic="t", topic_id=ID, assignment=assignment, configs={})
+        assert await commit_one(writer, topic) == "version 0"
+        counting = asyncio.create_task(watched.count_turns())
+        outcome = await writer.commit(
+            [state(TopicPartition("t", number)) for number in range(count)], FENCE
+        )
+        counting.cancel()
+        assert len(outcome.committed) == count
+        assert 1 < watched.most <= 20
+        assert [each.change for each in outcome.committed] == [
+            state(TopicPartition("t", number)) for number in range(count)
+        ]
+
+    run(tmp_path, scenario)

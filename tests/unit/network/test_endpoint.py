@@ -10,6 +10,7 @@ from odradek.network.endpoint import (
     parse_protocol_map,
     published_endpoints,
     select_planes,
+    unreachable_endpoints,
 )
 
 PLAINTEXT = SecurityProtocol.PLAINTEXT
@@ -159,3 +160,31 @@ def test_what_is_published_has_a_host_and_a_port() -> None:
 def test_protocols_know_what_they_need() -> None:
     assert [p.name for p in SecurityProtocol if p.uses_tls] == ["SSL", "SASL_SSL"]
     assert [p.name for p in SecurityProtocol if p.uses_sasl] == ["SASL_PLAINTEXT", "SASL_SSL"]
+
+
+@pytest.mark.parametrize(
+    ("bound", "published", "is_found"),
+    [
+        ("0.0.0.0", "localhost", True),
+        ("::", "127.0.1.1", True),
+        ("", "LOCALHOST.localdomain", True),
+        ("", "[::1]", True),
+        ("", "broker.localhost", True),
+        ("", "broker.example.org", False),
+        ("", "10.0.0.1", False),
+        ("127.0.0.1", "localhost", False),
+    ],
+)
+def test_loopback_names_of_listeners_on_every_interface(
+    bound: str, published: str, is_found: bool
+) -> None:
+    host = f"[{bound}]" if ":" in bound else bound
+    told = parse_endpoints((f"PLAINTEXT://{published}:1",), DEFAULT_PROTOCOL_MAP)
+    endpoints = parse_endpoints((f"PLAINTEXT://{host}:1",), DEFAULT_PROTOCOL_MAP)
+    assert unreachable_endpoints(endpoints, told) == (told if is_found else ())
+
+
+def test_one_port_on_every_interface_is_taken_for_all_hosts() -> None:
+    for host in ("", "0.0.0.0", "[::]"):
+        with pytest.raises(ConfigError, match="has the same port"):
+            parse_endpoints((f"PLAINTEXT://{host}:1", "SSL://a:1"), DEFAULT_PROTOCOL_MAP)

@@ -1,10 +1,12 @@
 """Control records: markers of both kinds, and what is skipped or refused."""
 
-from struct import pack
+from collections.abc import Callable
+from struct import pack, unpack_from
+from typing import Any
 
 import pytest
 
-from odradek.errors import CorruptRecordError, InvalidRecordError
+from odradek.errors import ApiError, CorruptRecordError, InvalidRecordError
 from odradek.records.batch import CRC_POSITION, is_crc_valid, parse_header
 from odradek.records.builder import build_batch
 from odradek.records.control import (
@@ -14,6 +16,7 @@ from odradek.records.control import (
     parse_control_type,
     parse_end_transaction_marker,
 )
+from odradek.records.record import read_records
 from tests.unit.records.vectors import VECTORS, T
 
 COMMIT = EndTransactionMarker(ControlType.COMMIT, 5)
@@ -54,6 +57,37 @@ def test_marker(marker: EndTransactionMarker, batch: bytes) -> None:
     assert marker.is_commit == (marker is COMMIT)
     header = parse_header(batch)
     assert parse_end_transaction_marker(b"##" + batch, position=2, header=header) == marker
+
+
+def test_a_changed_byte_of_a_marker_is_read_like_any_control_record() -> None:
+    """The everyday form is read at once, and no other form passes for it."""
+    batch = VECTORS["VEC-12"]
+    for place in range(61, len(batch)):
+        for value in (0, 1, 2, 5, 6, 7, 8, 12, 14, 127, 128, 255):
+            changed = bytearray(batch)
+            changed[place] = value
+            assert _outcome(parse_end_transaction_marker, changed) == _outcome(read_slowly, changed)
+    later = bytearray(batch) + b"\0"
+    assert parse_end_transaction_marker(later) == COMMIT
+
+
+def read_slowly(batch: bytes | bytearray) -> EndTransactionMarker | None:
+    """The marker of a batch with one record, field by field."""
+    [record] = read_records(batch)
+    control_type = parse_control_type(record.key)
+    if control_type not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    value = record.value
+    if value is None or len(value) < 6 or unpack_from(">h", value)[0] < 0:
+        raise InvalidRecordError("the value is malformed")
+    return EndTransactionMarker(control_type, unpack_from(">hi", value)[1])
+
+
+def _outcome(read: Callable[[Any], Any], batch: bytearray) -> object:
+    try:
+        return read(batch)
+    except ApiError as error:
+        return type(error)
 
 
 @pytest.mark.parametrize("control_type", list(ControlType))

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.purgatory import DelayedOperation
+from odradek.purgatory import DelayedOperation, ManualTimer, TimerCall
 from odradek.replication import FetchParams, FetchPartition, FetchResult, FetchResults
 from odradek.replication.fetch_session import (
     FetchContext,
@@ -16,6 +16,7 @@ from odradek.replication.fetch_session import (
     PartitionKey,
     SessionPartition,
 )
+from odradek.replication.follower_news import WatermarkDelay
 from odradek.replication.throttles import ReplicationThrottle
 from tests.support.logs import batch
 from tests.support.replicas import MAX_LAG_MS, ReplicaFixture, hosted, state_of, stopped, tp
@@ -159,6 +160,128 @@ def test_the_fetch_behind_the_records_moves_the_high_watermark(
     third = follower.fetch()
     assert third.told is None, "everything is told"
     assert third.taken == [4]
+
+
+class Delayed:
+    """High watermarks that wait five milliseconds for records."""
+
+    def __init__(self, fixture: ReplicaFixture) -> None:
+        self.fixture = fixture
+        self.timer = ManualTimer("watermarks")
+        replicas = fixture.replicas
+        replicas.reads.watermark_delay = WatermarkDelay(
+            5,
+            clock=fixture.clock,
+            call_later=lambda delay_ms, call: self.timer.add(TimerCall(delay_ms, call)),
+            wake=replicas.parked.wake,
+        )
+
+    def pass_time(self, time_ms: int) -> None:
+        self.fixture.pass_time(time_ms)
+        self.timer.advance_clock(time_ms)
+
+
+@pytest.fixture
+def delayed(fixture: ReplicaFixture) -> Delayed:
+    return Delayed(fixture)
+
+
+def test_the_next_records_carry_the_high_watermark(
+    fixture: ReplicaFixture, delayed: Delayed, follower: Follower
+) -> None:
+    """One fetch for each record, not another one for its commit."""
+    fetch = follower.fetch()
+    for end in range(1, 10):
+        delayed.pass_time(1)
+        answers = fixture.produce({PARTITIONS[7]: batch(1)})
+        assert fetch.told is not None
+        assert fetch.told[PARTITIONS[7]].high_watermark == end - 1
+        fetch = follower.fetch({PARTITIONS[7]: end})
+        assert answers[0][PARTITIONS[7]].error is ErrorCode.NONE
+        assert not fetch.is_answered
+
+
+def test_a_high_watermark_without_records_is_told_in_a_moment(
+    fixture: ReplicaFixture, delayed: Delayed, follower: Follower
+) -> None:
+    follower.fetch()
+    fixture.produce({PARTITIONS[7]: batch(3)})
+    fetch = follower.fetch({PARTITIONS[7]: 3})
+    delayed.pass_time(4)
+    assert not fetch.is_answered
+    delayed.pass_time(1)
+    assert fetch.told is not None
+    assert fetch.told[PARTITIONS[7]].high_watermark == 3
+    assert fetch.told[PARTITIONS[7]].records is None
+    again = follower.fetch()
+    delayed.pass_time(100)
+    assert not again.is_answered
+
+
+def test_the_delay_begins_anew_with_each_answer(
+    fixture: ReplicaFixture, delayed: Delayed, follower: Follower
+) -> None:
+    follower.fetch()
+    fixture.produce({PARTITIONS[7]: batch(1)})
+    follower.fetch({PARTITIONS[7]: 1})
+    delayed.pass_time(4)
+    fixture.produce({PARTITIONS[7]: batch(1)})  # Tells the first.
+    fetch = follower.fetch({PARTITIONS[7]: 2})
+    delayed.pass_time(4)
+    assert not fetch.is_answered
+    delayed.pass_time(1)
+    assert fetch.told is not None
+    assert fetch.told[PARTITIONS[7]].high_watermark == 2
+
+
+def test_a_high_watermark_that_waited_while_no_fetch_did_is_told_by_the_next_one(
+    fixture: ReplicaFixture, delayed: Delayed, follower: Follower
+) -> None:
+    shared = PARTITIONS[3]
+    fixture.lead(shared, replicas=(1, FOLLOWER, 3), leader_epoch=1)
+    follower.fetch({shared: 0}, max_wait_ms=0, epoch=1)
+    fixture.produce({shared: batch(1)})
+    first = follower.fetch({shared: 1}, epoch=1)
+    fixture.produce({PARTITIONS[7]: batch(1)}, acks=1)
+    assert first.is_answered
+    fixture.fetch_as(3, shared, 1)
+    assert fixture.partition(shared).high_watermark == 1
+    delayed.pass_time(5)
+    second = follower.fetch({PARTITIONS[7]: 1})
+    assert second.told is not None
+    assert second.told[shared].high_watermark == 1
+
+
+def test_a_log_start_is_told_at_once(
+    fixture: ReplicaFixture, delayed: Delayed, follower: Follower
+) -> None:
+    follower.fetch()
+    fixture.produce({PARTITIONS[7]: batch(3)})
+    fetch = follower.fetch({PARTITIONS[7]: 3})
+    assert not fetch.is_answered
+    fixture.replicas.look_ups.delete_records(
+        offsets={PARTITIONS[7]: 2}, timeout_ms=1_000, respond=lambda _results: None
+    )
+    assert fetch.told is not None
+    told = fetch.told[PARTITIONS[7]]
+    assert (told.log_start_offset, told.high_watermark) == (2, 3)
+
+
+def test_a_session_that_begins_learns_high_watermarks(
+    fixture: ReplicaFixture, delayed: Delayed
+) -> None:
+    """Also those that moved while the follower had no session."""
+    fixture.produce({PARTITIONS[1]: batch(1)}, acks=1)
+    follower = Follower(fixture)
+    follower.fetch({PARTITIONS[1]: 1}, max_wait_ms=0)
+    fixture.produce({PARTITIONS[1]: batch(1)}, acks=1)
+    fixture.fetch_as(FOLLOWER, PARTITIONS[1], 2)
+    fixture.partition(PARTITIONS[1]).followers[FOLLOWER].told_high_watermark = 1
+    follower.session_id = follower.epoch = 0
+    fetch = follower.fetch({PARTITIONS[1]: 2})
+    delayed.pass_time(5)
+    assert fetch.told is not None
+    assert fetch.told[PARTITIONS[1]].high_watermark == 2
 
 
 def test_every_partition_has_its_turn(fixture: ReplicaFixture, follower: Follower) -> None:

@@ -6,13 +6,9 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import ApiError, ErrorCode
+from odradek.protocol.enums import EARLIEST, LATEST, MAX_TIMESTAMP
 from odradek.replication import DeleteRecordsResult
 from odradek.storage.log.config import LogConfig
-from odradek.storage.segments.timestamp_search import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-)
 from tests.support.log_scenarios import transactional
 from tests.support.logs import T0, batch
 from tests.support.replicas import ReplicaFixture, hosted, state_of, tp
@@ -48,10 +44,10 @@ def test_ends_as_each_reader_sees_them(fixture: ReplicaFixture) -> None:
     fixture.produce({tp(): transactional(0, 2)}, acks=1)
     fixture.produce({tp(): batch(1)}, acks=1)
     fixture.fetch_as(2, tp(), 4)
-    assert offset_at(fixture, EARLIEST_TIMESTAMP) == 0
-    assert offset_at(fixture, LATEST_TIMESTAMP) == 4
-    assert offset_at(fixture, LATEST_TIMESTAMP, read_committed=True) == 2
-    assert offset_at(fixture, LATEST_TIMESTAMP, is_from_consumer=False) == 5
+    assert offset_at(fixture, EARLIEST) == 0
+    assert offset_at(fixture, LATEST) == 4
+    assert offset_at(fixture, LATEST, read_committed=True) == 2
+    assert offset_at(fixture, LATEST, is_from_consumer=False) == 5
 
 
 def test_what_is_not_visible_is_not_found(fixture: ReplicaFixture) -> None:
@@ -73,15 +69,15 @@ def test_a_new_leader_that_does_not_know_how_far_it_is(fixture: ReplicaFixture) 
     fixture.produce({tp(): batch(3)}, acks=1)
     fixture.fetch_as(2, tp(), 1)
     fixture.lead(tp(), replicas=(1, 2), leader_epoch=1)
-    for timestamp in (LATEST_TIMESTAMP, T0 + 2):
+    for timestamp in (LATEST, T0 + 2):
         with pytest.raises(ApiError) as caught:
             offset_at(fixture, timestamp)
         assert caught.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
     assert offset_at(fixture, T0) == 0
-    assert offset_at(fixture, EARLIEST_TIMESTAMP) == 0
-    assert offset_at(fixture, LATEST_TIMESTAMP, is_from_consumer=False) == 3
+    assert offset_at(fixture, EARLIEST) == 0
+    assert offset_at(fixture, LATEST, is_from_consumer=False) == 3
     fixture.fetch_as(2, tp(), 3)
-    assert offset_at(fixture, LATEST_TIMESTAMP) == 3
+    assert offset_at(fixture, LATEST) == 3
 
 
 @pytest.mark.parametrize(
@@ -91,7 +87,7 @@ def test_a_new_leader_that_does_not_know_how_far_it_is(fixture: ReplicaFixture) 
 def test_epochs_are_checked(fixture: ReplicaFixture, epoch: int, code: ErrorCode) -> None:
     fixture.lead(tp(), leader_epoch=5)
     with pytest.raises(ApiError) as caught:
-        offset_at(fixture, LATEST_TIMESTAMP, epoch=epoch)
+        offset_at(fixture, LATEST, epoch=epoch)
     assert caught.value.code is code
     with pytest.raises(ApiError) as caught:
         fixture.replicas.look_ups.end_offset_for_epoch(
@@ -103,7 +99,7 @@ def test_epochs_are_checked(fixture: ReplicaFixture, epoch: int, code: ErrorCode
 def test_a_follower_does_not_answer(fixture: ReplicaFixture) -> None:
     fixture.apply(hosted(state_of(tp(), leader=2, replicas=(1, 2))))
     with pytest.raises(ApiError) as caught:
-        offset_at(fixture, LATEST_TIMESTAMP)
+        offset_at(fixture, LATEST)
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

@@ -43,7 +43,7 @@ class ReadOnlyDisk(Disk):
 def dump(path: Path | str, *, records: bool = False) -> tuple[list[str], list[str]]:
     """Plain lines without the first, and problems."""
     lines = list(dump_file(str(path), disk=ReadOnlyDisk(), records=records))
-    assert lines[0] == (f"Dumping {path}", False)
+    assert lines[0] == (f"Dumping {path}", False, None)
     plain = [line.text for line in lines[1:] if not line.is_problem]
     return plain, [line.text for line in lines if line.is_problem]
 
@@ -504,7 +504,7 @@ def test_file_that_cannot_be_read(log: LogFixture) -> None:
 
     for suffix in (".log", ".index"):
         lines = list(dump_file(str(log.path(f"{BASE}{suffix}")), disk=Refusing()))
-        assert lines[-1] == (f"{log.path(f'{BASE}.log')}: Permission denied", True)
+        assert lines[-1] == (f"{log.path(f'{BASE}.log')}: Permission denied", True, None)
 
 
 @pytest.mark.slow

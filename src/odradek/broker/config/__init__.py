@@ -4,6 +4,7 @@ from odradek.broker.config.broker import (
     BROKER_DEFINITION,
     BrokerSettings,
     load_broker_settings,
+    unknown_settings,
 )
 from odradek.broker.config.components import (
     InternalTopicsSettings,
@@ -42,4 +43,5 @@ __all__ = [
     "TopicDefaults",
     "TopicSettings",
     "load_broker_settings",
+    "unknown_settings",
 ]

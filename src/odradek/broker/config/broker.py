@@ -9,8 +9,10 @@ promises protection which the broker does not provide prevents the start, too (`
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
+from odradek.broker.config.alone import more_brokers_needed
 from odradek.broker.config.components import (
     InternalTopicsSettings,
     LogSettings,
@@ -38,7 +40,15 @@ from odradek.lazy_dataclass import dataclass
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize
 from odradek.storage.cleaning.config import CleanerConfig
 
-__all__ = ["BROKER_DEFINITION", "BrokerSettings", "load_broker_settings"]
+__all__ = [
+    "BROKER_DEFINITION",
+    "RESERVED_VARIABLES",
+    "BrokerSettings",
+    "load_broker_settings",
+    "read_properties",
+    "unknown_settings",
+    "warning_of",
+]
 
 BROKER_DEFINITION: Final = Definition(
     NodeSettings,
@@ -61,7 +71,12 @@ BROKER_DEFINITION: Final = Definition(
 )
 
 # Variables of the project's tools.
-_RESERVED_VARIABLES: Final = ("ODRADEK_CACHE", "ODRADEK_PURE")
+RESERVED_VARIABLES: Final = (
+    "ODRADEK_BOOTSTRAP_SERVERS",
+    "ODRADEK_CACHE",
+    "ODRADEK_PROFILE",
+    "ODRADEK_PURE",
+)
 
 _RESIZABLE: Final = ("num.network.threads", "num.io.threads")
 
@@ -78,7 +93,7 @@ class BrokerSettings:
     """The settings of each part of the broker. Replaced as a whole on a change."""
 
     settings: Settings
-    # For the operator, at the start: unknown names.
+    # For the operator, at the start: unknown names, and demands for more than one broker.
     warnings: tuple[str, ...]
     node: NodeSettings
     zookeeper: ZooKeeperSettings
@@ -112,11 +127,12 @@ class BrokerSettings:
         node = settings.build(NodeSettings)
         if drawn_id is not None and node.broker_id < 0:
             node = replace(node, broker_id=drawn_id)
+        zookeeper = settings.build(ZooKeeperSettings)
         built = cls(
             settings=settings,
-            warnings=tuple(map(_warning, settings.unknown)),
+            warnings=_warnings(settings, is_alone=zookeeper.connect is None),
             node=node,
-            zookeeper=settings.build(ZooKeeperSettings),
+            zookeeper=zookeeper,
             network=settings.build(NetworkConfig),
             log=settings.build(LogSettings),
             cleaner=settings.build(CleanerConfig),
@@ -284,11 +300,14 @@ def load_broker_settings(
     config_file: str | None,
     overrides: Mapping[str, object],
     environment: Mapping[str, str],
+    *,
+    instead_of_file: Mapping[str, str] = MappingProxyType({}),
 ) -> BrokerSettings:
     """Reads the settings a broker starts with.
 
     Args:
         config_file: A properties file; None for none.
+        instead_of_file: Used if there is no file, with the strength of one.
         overrides: From the command line, by key.
         environment: All variables; those of other programs are ignored.
 
@@ -297,10 +316,10 @@ def load_broker_settings(
     """
     settings = Settings.from_sources(
         BROKER_DEFINITION,
-        file=_read_properties(config_file) if config_file is not None else {},
+        file=instead_of_file if config_file is None else read_properties(config_file),
         environment=with_java_properties(environment),
         command_line=overrides,
-        reserved_variables=_RESERVED_VARIABLES,
+        reserved_variables=RESERVED_VARIABLES,
     )
     check_protection(settings.unknown)
     loaded = BrokerSettings.from_settings(settings)
@@ -308,7 +327,22 @@ def load_broker_settings(
     return loaded
 
 
-def _read_properties(path: str) -> Mapping[str, str]:
+def unknown_settings(given: Mapping[str, object]) -> dict[str, str | None]:
+    """The names that neither Odradek nor Kafka has, each with the nearest that Odradek has."""
+    settings = Settings(BROKER_DEFINITION, {SettingSource.COMMAND_LINE: given})
+    return {
+        one.name: one.suggestion
+        for one in settings.unknown
+        if not any(key in KAFKA_KEYS for key in base_names(one.name))
+    }
+
+
+def read_properties(path: str) -> Mapping[str, str]:
+    """The keys and values of a properties file.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -321,7 +355,13 @@ def _read_properties(path: str) -> Mapping[str, str]:
     return parse_properties(text)
 
 
-def _warning(unknown: UnknownKey) -> str:
+def _warnings(settings: Settings, *, is_alone: bool) -> tuple[str, ...]:
+    unserved = more_brokers_needed(settings) if is_alone else ()
+    return (*map(warning_of, settings.unknown), *(why for _, why in unserved))
+
+
+def warning_of(unknown: UnknownKey) -> str:
+    """The line about a name that no component declares."""
     name = unknown.name
     if unknown.source is SettingSource.ENVIRONMENT:
         is_kafkas = any(environment_name(key) == name for key in KAFKA_KEYS)

@@ -82,8 +82,14 @@ class NodeSettings:
         "process.roles",
         kind=Kind.LIST,
         default=None,
-        checks=(_NotOffered("a metadata quorum is not supported yet: every broker is its own"),),
-        doc="A metadata quorum is not supported yet; a broker with this key refuses to start.",
+        checks=(
+            _NotOffered(
+                "a metadata quorum is not supported yet, ZooKeeper is: take the CONTROLLER"
+                " listener out of listeners and advertised.listeners, and set zookeeper.connect"
+                " for a cluster of several brokers"
+            ),
+        ),
+        doc="There is no metadata quorum; a broker with this key refuses to start.",
     )
 
     @property
@@ -154,6 +160,7 @@ class LogSettings:
     transaction_verification_enabled: bool = key(
         "transaction.partition.verification.enable",
         default=True,
+        dynamic=True,
         doc="Whether a partition's leader asks the coordinator of a transaction before it appends "
         "the first batch. Without it a late batch can open a transaction that is never ended.",
     )

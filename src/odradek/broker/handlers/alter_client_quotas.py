@@ -13,7 +13,7 @@ from odradek.broker.quotas.entities import (
 )
 from odradek.broker.settings.alterations import refuse_excess, write_in_portions
 from odradek.broker.slices import Steps, body_of, finish_in_slices, reply_in_slices
-from odradek.errors import ApiError, ErrorCode
+from odradek.errors import ApiError, ErrorCode, without_traceback
 from odradek.metadata.changes import QuotaSet
 from odradek.metadata.image import QuotaEntity
 from odradek.network.request import Request, Response
@@ -67,7 +67,7 @@ def _plan_all(
         try:
             plan = _plan(entry)
         except ApiError as error:
-            plans.append(error)
+            plans.append(without_traceback(error))
             continue
         if plan.entity in seen:
             repeated.add(plan.entity)

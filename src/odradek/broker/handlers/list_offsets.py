@@ -8,7 +8,15 @@ from odradek.broker.slices import Job, Steps, body_of, in_slices, reply_in_slice
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
 from odradek.network.request import Request
-from odradek.protocol.enums import IsolationLevel
+from odradek.protocol.enums import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    IsolationLevel,
+)
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -22,11 +30,17 @@ from odradek.storage.segments.timestamp_search import OpenedBatches, SearchDefer
 __all__ = ["handle_list_offsets"]
 
 # The first version of each negative timestamp.
-_KNOWN_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
-_EARLIEST, _EARLIEST_LOCAL = -2, -4
+_KNOWN_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 _FIRST_LEADER_EPOCH_VERSION = 4
 _FIRST_NOT_AVAILABLE_VERSION = 5
-_TIERED = (-5, -6)  # About tiered storage, which does not exist here.
+_TIERED = (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)  # Of storage that does not exist here.
 
 
 @in_slices
@@ -105,7 +119,7 @@ def _look_up(
             try:
                 found = context.replicas.look_ups.list_offset(
                     tp,
-                    _EARLIEST if timestamp == _EARLIEST_LOCAL else timestamp,
+                    EARLIEST if timestamp == EARLIEST_LOCAL else timestamp,
                     current_leader_epoch=wanted.current_leader_epoch,
                     read_committed=message.isolation_level == IsolationLevel.READ_COMMITTED,
                     is_from_consumer=message.replica_id < 0,

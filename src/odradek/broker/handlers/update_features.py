@@ -12,6 +12,7 @@ from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.changes import FeatureSet
 from odradek.metadata.features import SUPPORTED_FEATURES
 from odradek.network.request import Request, Response
+from odradek.protocol.enums import FeatureUpgrade
 from odradek.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -22,7 +23,7 @@ from odradek.security.operations import Operation
 
 __all__ = ["handle_update_features"]
 
-_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+_UPGRADES: Final = tuple(FeatureUpgrade)
 _FIRST_TYPED_VERSION: Final = 1
 _FIRST_WHOLE_VERSION: Final = 2  # All updates are made, or none, and one error tells which.
 
@@ -103,11 +104,11 @@ def _check(update: FeatureUpdateKey, version: int) -> FeatureSet | ApiError:
     may_lower = update.allow_downgrade
     if version >= _FIRST_TYPED_VERSION:
         kind = update.upgrade_type
-        if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        if kind not in _UPGRADES:
             return ApiError(
                 ErrorCode.INVALID_REQUEST, f"expected an upgrade type from 1 to 3, found {kind}"
             )
-        may_lower = kind != _UPGRADE
+        may_lower = kind != FeatureUpgrade.UPGRADE
     return FeatureSet(update.feature, level, may_lower)
 
 

@@ -105,6 +105,7 @@ def build_transactions(
         transaction_version=lambda: cache.image.features.get(TRANSACTION_VERSION, 0),
         leaders=routes.leader_of,
         send_markers=routes.send,
+        write_marker=routes.try_write,
         clock=base.around.clock,
         tasks=tasks,
         metrics=base.metrics,

@@ -1,7 +1,8 @@
 """The listeners of a broker, and the context of its handlers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager, closing
 from typing import Final
 
@@ -29,6 +30,7 @@ from odradek.coordinator.transaction.coordinator import TRANSACTIONS_TOPIC
 from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import MetadataEngine
 from odradek.model import Endpoint
+from odradek.network.endpoint import unreachable_endpoints
 from odradek.network.poller import Poller
 from odradek.network.socket_server import SocketServer
 from odradek.purgatory import SystemTimer
@@ -37,6 +39,8 @@ from odradek.replication.fetch_session import FetchSessionCache
 from odradek.tasks import Tasks
 
 __all__ = ["Network", "build_context", "build_poller", "serve_requests"]
+
+logger = logging.getLogger(__name__)
 
 _STOP_GRACE_MS: Final = 5_000  # For answers that are under way when the broker stops.
 
@@ -116,6 +120,7 @@ class Network:
         self.on_endpoints: Callable[[], None] = lambda: None
         self._broker_id = settings.node.id
         self._rack = settings.node.rack
+        _warn_of_unreachable(settings.network.endpoints, self.endpoints)
 
     def registration(self) -> LiveBroker:
         """The registration of this broker."""
@@ -127,7 +132,18 @@ class Network:
         endpoints = published_by(self.server, after.network)
         if endpoints != self.endpoints:
             self.endpoints = endpoints
+            _warn_of_unreachable(after.network.endpoints, endpoints)
             self.on_endpoints()
+
+
+def _warn_of_unreachable(bound: Iterable[Endpoint], published: Iterable[Endpoint]) -> None:
+    for endpoint in unreachable_endpoints(bound, published):
+        logger.warning(
+            "Listener %s accepts clients from every interface, and tells them to connect to %s:%d,"
+            " which is their own machine for all but those on this one: set"
+            " advertised.listeners=%s://HOST:%d, HOST as clients find this machine",
+            endpoint.listener, endpoint.host, endpoint.port, endpoint.listener, endpoint.port,
+        )  # fmt: skip
 
 
 def build_poller(base: Base) -> AbstractContextManager[Poller]:

@@ -3,13 +3,16 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from odradek import __version__
 from odradek.broker.control_socket import ControlSocket
 from odradek.broker.observability import ObservabilityServer
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.state import State
 from odradek.broker.re_election import re_elect_controller
+from odradek.builds import name_build
 from odradek.controller import Controller
 from odradek.errors import ConfigError
+from odradek.metrics.process import register_process_metrics
 
 __all__ = ["serve_commands", "serve_observability"]
 
@@ -27,6 +30,7 @@ async def serve_observability(
     if settings.port < 0:
         yield None
         return
+    register_process_metrics(base.metrics, {"version": __version__, "build": name_build()})
     page = ObservabilityServer(base.metrics, why_unhealthy, host=settings.host, port=settings.port)
     try:
         address = await page.start()

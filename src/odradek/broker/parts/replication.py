@@ -12,13 +12,14 @@ from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
 from odradek.lazy_dataclass import dataclass
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.ports import ControllerPort
-from odradek.purgatory import DelayedOperationPurgatory, SystemTimer
+from odradek.purgatory import DelayedOperationPurgatory, SystemTimer, TimerCall
 from odradek.replication import (
     Purgatories,
     ReplicaManager,
     ReplicaManagerConfig,
     ReplicationStats,
 )
+from odradek.replication.follower_news import WatermarkDelay
 from odradek.replication.isr_updates import IsrUpdates
 from odradek.tasks import Tasks
 
@@ -26,6 +27,9 @@ __all__ = ["INTERNAL_TOPICS", "Replication", "build_isr_updates", "build_replica
 
 # How long after its latest timeout a transaction counts as one that no coordinator will end.
 _LATE_MS: Final = 5 * 60_000
+# A follower learns a high watermark with the next record, or so much later without one. Long beside
+# the time between records of a busy partition, short beside a change of leaders.
+_WATERMARK_DELAY_MS: Final = 5
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 
@@ -91,7 +95,17 @@ def build_replication(base: Base, storage: Storage, cache: MetadataCache) -> Ite
             cache.contains, lambda peer_id: cache.get_alive_broker(peer_id) is not None
         )
         if base.settings.replication.is_rack_aware:
-            replicas.use_racks(cache.get_rack)
+            replicas.use_racks(cache.get_rack)  # Consumers of followers wait for watermarks.
+        else:
+            timer = SystemTimer("watermarks", loop=loop, clock=around.clock)
+            timer.drive_with(lambda: timer.advance_clock(0))
+            stack.callback(timer.shutdown)
+            replicas.reads.watermark_delay = WatermarkDelay(
+                _WATERMARK_DELAY_MS,
+                clock=around.clock,
+                call_later=lambda delay_ms, call: timer.add(TimerCall(delay_ms, call)),
+                wake=replicas.parked.wake,
+            )
         yield Replication(
             replicas=replicas,
             waiter=MetadataWaiter(purgatory("topic", 1000), around.clock),

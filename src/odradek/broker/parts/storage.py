@@ -18,6 +18,7 @@ from odradek.storage.cleaning.stats import register_cleaner_gauges
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.directories.log_manager import LogManager
 from odradek.storage.log.services import LogServices
+from odradek.storage.producers.verifications import VerificationSwitch
 
 __all__ = ["STORAGE_THREADS", "Storage", "build_storage", "loaded", "raise_open_file_limit"]
 
@@ -68,7 +69,9 @@ def build_storage(
                 tasks=background,
                 threads=around.threads,
                 producer_id_expiration_ms=settings.log.producer_id_expiration_ms,
-                requires_verification=settings.log.transaction_verification_enabled,
+                verification_switch=VerificationSwitch(
+                    is_on=settings.log.transaction_verification_enabled
+                ),
                 on_flushed=flush_timer(base.metrics).update,
                 on_damage=damage_meter(base.metrics).mark,
             ),

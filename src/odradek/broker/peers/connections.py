@@ -11,7 +11,7 @@ request of the controller.
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, Self
 
@@ -22,7 +22,8 @@ from odradek.errors import DisconnectedError, OdradekError, UnsupportedVersionEr
 from odradek.lazy_dataclass import dataclass
 from odradek.metadata.cache import MetadataCache
 from odradek.model import Endpoint
-from odradek.network.outbound import OutboundConnection, OutboundOptions
+from odradek.network.outbound import OnAnswer, OutboundConnection, OutboundOptions
+from odradek.network.send_queue import Chunk
 from odradek.network.sockets import ByteStreams
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.schema import Message
@@ -103,6 +104,25 @@ class PeerConnection:
                 peer does not serve the version, or the version lacks a field that is set.
         """
         connection = await self.open()
+        self._check_serves(connection, api_key, version)
+        return await connection.request(api_key, message, version, timeout_ms=timeout_ms)
+
+    def ask(
+        self, api_key: ApiKey, version: int, body: Sequence[Chunk], on_answer: OnAnswer
+    ) -> None:
+        """Sends an encoded request over the open connection, and calls back with its answer.
+
+        Raises:
+            ApiError: NETWORK_EXCEPTION, there is no connection; UNSUPPORTED_VERSION, the peer does
+                not serve the version. There will be no call.
+        """
+        connection = self._connection
+        if connection is None:
+            raise DisconnectedError(f"there is no connection to broker {self.broker_id}")
+        self._check_serves(connection, api_key, version)
+        connection.ask(api_key, version, body, on_answer)
+
+    def _check_serves(self, connection: OutboundConnection, api_key: ApiKey, version: int) -> None:
         served = connection.versions(api_key)
         if version not in served:
             raise UnsupportedVersionError(
@@ -110,7 +130,6 @@ class PeerConnection:
                 f" {version}: set inter.broker.protocol.version to the oldest release of the"
                 " cluster"
             )
-        return await connection.request(api_key, message, version, timeout_ms=timeout_ms)
 
     def close(self) -> None:
         """Ends the connection; a later request makes another one."""

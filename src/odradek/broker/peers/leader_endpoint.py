@@ -4,14 +4,26 @@ The records of an answer are views of the received bytes. Versions are those of
 `inter.broker.protocol.version`; topics without an id are fetched with Fetch 12 at most.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from odradek.broker.peers.connections import PeerConnection
-from odradek.errors import ErrorCode
+from odradek.errors import DecodeError, DisconnectedError, ErrorCode
 from odradek.lazy_dataclass import dataclass
 from odradek.model import TopicPartition
+from odradek.network.send_queue import Chunk
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import encode_message_parts
+from odradek.protocol.enums import EARLIEST, LATEST
+from odradek.protocol.envelope import parse_response
+from odradek.protocol.headers import parse_response_header
+from odradek.protocol.hot.follower_fetch import (
+    FIRST_FOLLOWER_VERSION,
+    LAST_FOLLOWER_VERSION,
+    WantedRow,
+    encode_follower_fetch,
+    parse_follower_answer,
+)
 from odradek.protocol.inter_broker import InterBrokerVersions
 from odradek.protocol.messages.fetch import (
     FetchPartition,
@@ -40,6 +52,7 @@ from odradek.replication.following.leader_endpoint import (
     FetchAnswer,
     FetchQuestion,
     OffsetAnswer,
+    OnFetched,
     PartitionAnswer,
     PartitionKey,
     WantedPartition,
@@ -50,8 +63,6 @@ __all__ = ["FetchLimits", "WireEndpoint"]
 _LAST_FETCH_BY_NAME: Final = 12
 _FIRST_DIVERGENCE_VERSION: Final = 12
 _FIRST_REPLICA_STATE_VERSION: Final = 15
-_LATEST: Final = -1
-_EARLIEST: Final = -2
 _NO_RECORDS: Final = memoryview(b"")
 
 
@@ -107,37 +118,69 @@ class WireEndpoint:
         """Makes sure that there is a connection."""
         await self._connection.open()
 
-    async def fetch(self, question: FetchQuestion) -> FetchAnswer:
+    def ask(self, question: FetchQuestion, on_answer: OnFetched) -> None:
         """Fetches; the leader may wait for records."""
-        version, limits = self._versions.fetch, self._limits
+        version = self._versions.fetch
         if not question.uses_topic_ids:
             version = min(version, _LAST_FETCH_BY_NAME)
+        is_plain = FIRST_FOLLOWER_VERSION <= version <= LAST_FOLLOWER_VERSION
+        body: Sequence[Chunk]
+        if is_plain:
+            body = [self._encode(question)]
+        else:
+            body = encode_message_parts(self._request(question, version), version)
+
+        def on_payload(payload: memoryview | Exception) -> None:
+            if isinstance(payload, Exception):
+                on_answer(payload)
+                return
+            try:
+                answer = _parse(payload, version)
+            except DecodeError as error:
+                self._connection.close()
+                on_answer(DisconnectedError(f"a bad answer to Fetch v{version}: {error}"))
+                return
+            on_answer(answer)
+
+        self._connection.ask(ApiKey.FETCH, version, body, on_payload)
+
+    def _encode(self, question: FetchQuestion) -> bytes:
+        limits = self._limits
+        topics: dict[bytes, list[WantedRow]] = {}
+        for (topic, index), epoch, offset, last_epoch, log_start in question.wanted:
+            assert isinstance(topic, bytes), "versions with names are not encoded here"
+            row = (index, epoch, offset, last_epoch, log_start)
+            topics.setdefault(topic, []).append(row)
+        return encode_follower_fetch(
+            list(topics.items()),
+            [(one.topic_id, one.partitions) for one in _forgotten(question.forgotten)],
+            replica_id=self._replica_id,
+            replica_epoch=self._broker_epoch(),
+            max_wait_ms=limits.max_wait_ms if question.is_last else 0,
+            min_bytes=limits.min_bytes,
+            max_bytes=limits.max_bytes,
+            partition_max_bytes=limits.partition_max_bytes,
+            session_id=question.session_id,
+            session_epoch=question.session_epoch,
+        )
+
+    def _request(self, question: FetchQuestion, version: int) -> FetchRequest:
+        limits = self._limits
         has_state = version >= _FIRST_REPLICA_STATE_VERSION
-        request = FetchRequest(
+        return FetchRequest(
             replica_id=-1 if has_state else self._replica_id,
             replica_state=(
                 ReplicaState(replica_id=self._replica_id, replica_epoch=self._broker_epoch())
                 if has_state
                 else ReplicaState()
             ),
-            max_wait_ms=limits.max_wait_ms,
+            max_wait_ms=limits.max_wait_ms if question.is_last else 0,
             min_bytes=limits.min_bytes,
             max_bytes=limits.max_bytes,
             session_id=question.session_id,
             session_epoch=question.session_epoch,
             topics=self._topics(question.wanted, version),
             forgotten_topics_data=_forgotten(question.forgotten),
-        )
-        response = await self._connection.request(ApiKey.FETCH, request, version)
-        assert isinstance(response, FetchResponse), "the registry gave another class"
-        return FetchAnswer(
-            ErrorCode(response.error_code),
-            response.session_id,
-            [
-                _fetched(topic.topic_id if question.uses_topic_ids else topic.topic, partition)
-                for topic in response.responses
-                for partition in topic.partitions
-            ],
         )
 
     def _topics(self, wanted: Iterable[WantedPartition], version: int) -> list[FetchTopic]:
@@ -197,11 +240,11 @@ class WireEndpoint:
 
     async def log_end(self, tp: TopicPartition, current_leader_epoch: int) -> OffsetAnswer:
         """The end of the leader's log."""
-        return await self._offset(tp, _LATEST, current_leader_epoch)
+        return await self._offset(tp, LATEST, current_leader_epoch)
 
     async def log_start(self, tp: TopicPartition, current_leader_epoch: int) -> OffsetAnswer:
         """The start of the leader's log."""
-        return await self._offset(tp, _EARLIEST, current_leader_epoch)
+        return await self._offset(tp, EARLIEST, current_leader_epoch)
 
     async def _offset(
         self, tp: TopicPartition, timestamp: int, current_leader_epoch: int
@@ -246,6 +289,41 @@ def _forgotten(partitions: Iterable[PartitionKey]) -> list[ForgottenTopic]:
         else ForgottenTopic(topic_id=topic, partitions=indexes)
         for topic, indexes in topics.items()
     ]
+
+
+def _parse(payload: memoryview, version: int) -> FetchAnswer:
+    """Reads an answer, header included.
+
+    Raises:
+        DecodeError: It is none.
+    """
+    if version >= FIRST_FOLLOWER_VERSION:
+        _, position = parse_response_header(payload, ApiKey.FETCH, version)
+        plain = parse_follower_answer(payload, position, version)
+        if plain is not None:
+            _, error_code, session_id, rows = plain
+            return FetchAnswer(
+                ErrorCode(error_code),
+                session_id,
+                [
+                    PartitionAnswer(
+                        (topic, index), ErrorCode(code), high_watermark, start, None, records
+                    )
+                    for topic, index, code, high_watermark, start, records in rows
+                ],
+            )
+    _, response = parse_response(payload, ApiKey.FETCH, version)
+    assert isinstance(response, FetchResponse), "the registry gave another class"
+    uses_topic_ids = version > _LAST_FETCH_BY_NAME
+    return FetchAnswer(
+        ErrorCode(response.error_code),
+        response.session_id,
+        [
+            _fetched(topic.topic_id if uses_topic_ids else topic.topic, partition)
+            for topic in response.responses
+            for partition in topic.partitions
+        ],
+    )
 
 
 def _fetched(topic: str | bytes, data: PartitionData) -> PartitionAnswer:

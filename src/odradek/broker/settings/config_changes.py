@@ -25,7 +25,7 @@ from odradek.broker.settings.config_admin import NamedResource, find_resource, r
 from odradek.broker.settings.live_settings import check_certificates
 from odradek.broker.slices import finish_in_slices
 from odradek.config import SettingSource
-from odradek.errors import ApiError, ConfigError, ErrorCode
+from odradek.errors import ApiError, ConfigError, ErrorCode, without_traceback
 from odradek.metadata.changes import ConfigEdit
 from odradek.metadata.image import ConfigResource
 from odradek.network.request import Request
@@ -93,7 +93,7 @@ def plan_each(
                 )
             plans.append(plan(resource))
         except ApiError as error:
-            plans.append(error)
+            plans.append(without_traceback(error))
         yield
     return plans
 
@@ -119,7 +119,7 @@ async def carry_out(
         try:
             values = decide(context.cache.image.configs.get(resource, {}))
         except ApiError as error:
-            outcomes[index] = error
+            outcomes[index] = without_traceback(error)
         else:
             outcomes[index] = None
             if not validate_only:

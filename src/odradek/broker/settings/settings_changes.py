@@ -90,6 +90,7 @@ class SettingsChanges:
             return False
         self.on_broker_settings(before, self.current)
         self._logs.use_recovery_threads(self.current.log.recovery_threads)
+        self._logs.verify_transactions(is_on=self.current.log.transaction_verification_enabled)
         self._logs.cleaner.config = self.current.cleaner
         yield from self._topic_configs.renew(self.current)
         return True

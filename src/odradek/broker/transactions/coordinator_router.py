@@ -126,6 +126,33 @@ class CoordinatorRouter:
         answers = await asyncio.shield(following.answers)
         return {tp: answers[tp] for tp in partitions if tp in answers}
 
+    def try_add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> Answers | None:
+        """Does it at once, if the coordinator is on this broker; None if something is to wait for.
+
+        Questions that are under way wait for replicas, and later ones follow them.
+        """
+        if self.local is None or (
+            self._open
+            and _Key(transactional_id, producer_id, producer_epoch, verify_only) in self._open
+        ):
+            return None
+        try:
+            if self._leader_of(transactional_id) != self._broker_id:
+                return None
+        except ApiError:
+            return None  # To be told as the answer.
+        return self.local.try_add_partitions(
+            transactional_id, producer_id, producer_epoch, partitions, verify_only=verify_only
+        )
+
     async def _settle(self, question: _Question) -> None:
         """Gets the answers to a question, then begins with the next one of its key."""
         try:

@@ -66,6 +66,7 @@ class LocalMarkers:
         clock: PreciseClock,
         tasks: Tasks,
     ) -> None:
+        self._replicas = replicas
         self._appends = replicas.appends
         self._staged = staged
         self._clock = clock
@@ -90,6 +91,38 @@ class LocalMarkers:
                 await self._tasks.sleep(0)
                 slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
         return await written
+
+    def try_write(self, marker: TransactionMarker) -> dict[TopicPartition, ErrorCode] | None:
+        """Appends one marker at once, to partitions without other replicas.
+
+        Returns None, and appends nothing, if one of its partitions is not led here, or may have a
+        replica to wait for.
+        """
+        if not _is_valid(marker):
+            return None
+        for tp in marker.partitions:
+            partition = self._replicas.find_online(tp.topic, tp.partition)
+            if partition is None or partition.has_followers or not partition.is_leader:
+                return None
+        appended = self._appends.append_markers_unreplicated(
+            marker.partitions,
+            self._batch(marker),
+            transaction_version=marker.transaction_version,
+        )
+        return self._settle(marker, appended)
+
+    def _settle(
+        self, marker: TransactionMarker, appended: Mapping[TopicPartition, ProduceResult]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Settles the offsets that markers in the log have decided; returns the errors."""
+        errors = {}
+        for tp, (error, *_) in appended.items():
+            errors[tp] = error
+            if error is ErrorCode.NONE and tp.topic == OFFSETS_TOPIC:
+                self._staged.end_transaction(
+                    tp.partition, marker.producer_id, is_commit=marker.is_commit
+                )
+        return errors
 
     def steps(
         self, markers: Sequence[TransactionMarker], respond: Callable[[MarkerResults], None]
@@ -139,16 +172,12 @@ class LocalMarkers:
         end_portion: Callable[[], None],
     ) -> None:
         def respond(appended: Mapping[TopicPartition, ProduceResult]) -> None:
-            for tp, (error, *_) in appended.items():
-                result[tp] = error
-                if error is ErrorCode.NONE and tp.topic == OFFSETS_TOPIC:
-                    self._staged.end_transaction(
-                        tp.partition, marker.producer_id, is_commit=marker.is_commit
-                    )
+            result.update(self._settle(marker, appended))
             end_portion()
 
         self._appends.append_markers(
-            dict.fromkeys(partitions, batch),
+            partitions,
+            batch,
             transaction_version=marker.transaction_version,
             timeout_ms=_TIMEOUT_MS,
             respond=respond,

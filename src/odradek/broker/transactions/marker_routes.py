@@ -33,6 +33,8 @@ class LocalMarkerWriter(Protocol):
 
     async def write(self, markers: Sequence[TransactionMarker]) -> Sequence[MarkerResults]: ...
 
+    def try_write(self, marker: TransactionMarker) -> MarkerResults | None: ...
+
 
 class MarkerRoutes:
     """Has the brokers that lead write markers; `odradek.coordinator.transaction.ports`.
@@ -87,6 +89,13 @@ class MarkerRoutes:
                 for one in topic.partitions
             )
         return [by_producer.get(marker.producer_id, {}) for marker in markers]
+
+    def try_write(self, marker: TransactionMarker) -> MarkerResults | None:
+        """Writes a marker at once; None, and nothing is written, if there is something to wait for.
+
+        That is another broker that leads one of the partitions, or has a replica of it.
+        """
+        return self._local.try_write(marker)
 
     def _connection(self, broker_id: int) -> PeerConnection:
         if self._peers is None:

@@ -98,6 +98,50 @@ class TransactionPartitions(Protocol):
         """
         ...
 
+    def try_add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> Mapping[TopicPartition, ErrorCode] | None:
+        """Does the same at once; None, and nothing is done, if there is something to wait for."""
+        ...
+
+
+class _Questions:
+    """What a coordinator is asked about the batches of one request, and the errors so far.
+
+    Attributes:
+        batches: Those that have no definite answer.
+        begun: Their verifications.
+        errors: Of the partitions that are refused.
+        attempts: How often the coordinator has answered.
+        is_ending: Whether it is still ending the transaction before.
+    """
+
+    __slots__ = (
+        "attempts",
+        "batches",
+        "begun",
+        "errors",
+        "is_ending",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(self, batches: Mapping[TopicPartition, BatchHeader], begun: _Begun) -> None:
+        header = next(iter(batches.values()))
+        self.producer_id = header.producer_id
+        self.producer_epoch = header.producer_epoch
+        self.batches = batches
+        self.begun = begun
+        self.errors: dict[TopicPartition, ErrorCode] = {}
+        self.attempts = 0
+        self.is_ending = False
+
 
 class TransactionVerification:
     """Asks coordinators for the leaders of this broker.
@@ -162,15 +206,30 @@ class TransactionVerification:
             respond: Gets the partitions with an error. Whether the verification still counts is
                 decided by the append, which follows at once.
         """
-        begun = self._begin(batches, support)
+        questions = _Questions(batches, self._begin(batches, support))
+        # The usual case: the coordinator is on this broker, and has no replica to wait for.
+        answers = self._coordinators.try_add_partitions(
+            transactional_id,
+            questions.producer_id,
+            questions.producer_epoch,
+            tuple(questions.begun),
+            verify_only=support is not Support.ADDED,
+        )
+        if answers is not None:
+            self._take(questions, answers, support)
+            if not questions.batches:
+                self._times.update(0)
+                self._failures.mark(len(questions.errors))
+                respond(questions.errors)
+                return
 
         async def ask() -> None:
             started_ms = self._clock.monotonic_ms()
-            errors = await self._ask_until(transactional_id, batches, begun, support)
+            await self._ask_until(transactional_id, questions, support)
             self._times.update(self._clock.monotonic_ms() - started_ms)
-            self._failures.mark(len(errors))
+            self._failures.mark(len(questions.errors))
             try:
-                respond(errors)
+                respond(questions.errors)
             except Exception:  # the border between requests
                 logger.exception("A batch of %s failed after its verification", transactional_id)
 
@@ -188,62 +247,65 @@ class TransactionVerification:
         return begun
 
     async def _ask_until(
-        self,
-        transactional_id: str,
-        batches: Mapping[TopicPartition, BatchHeader],
-        begun: _Begun,
-        support: Support,
-    ) -> VerificationErrors:
-        """Asks until the answers count; returns the errors.
+        self, transactional_id: str, questions: "_Questions", support: Support
+    ) -> None:
+        """Asks until the answers count; ends with no batch left.
 
         The marker of the transaction before may be written between question and answer. The answer
         does not count then: it could be one about that transaction.
         """
-        header = next(iter(batches.values()))
-        producer_id, epoch = header.producer_id, header.producer_epoch
         give_up_ms = self._clock.monotonic_ms() + _RETRY_FOR_MS
-        errors: dict[TopicPartition, ErrorCode] = {}
-        for attempt in range(_MAX_ATTEMPTS):
-            answers = await self._ask(transactional_id, header, tuple(begun), support)
-            again: dict[TopicPartition, BatchHeader] = {}
-            is_ending = False
-            for tp, (state, verification) in begun.items():
-                error = answers.get(tp, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                if error is _NONE:
-                    if not state.verifications.confirm(producer_id, epoch, verification):
-                        again[tp] = batches[tp]
-                    continue
-                state.verifications.refuse(
-                    producer_id, verification, is_final=error not in _NOT_NOW
-                )
-                if error is ErrorCode.CONCURRENT_TRANSACTIONS and support is Support.ADDED:
-                    again[tp] = batches[tp]
-                    is_ending = True
-                else:
-                    errors[tp] = error
-            again = self.needed(again, support)
-            if not again:
-                break
-            if attempt + 1 == _MAX_ATTEMPTS or self._clock.monotonic_ms() >= give_up_ms:
-                errors.update(dict.fromkeys(again, ErrorCode.CONCURRENT_TRANSACTIONS))
-                break
-            if is_ending:
-                await self._tasks.sleep(_RETRY_MS / 1000)
-            begun = self._begin(again, support)
-        return errors
+        while True:
+            if questions.attempts:
+                if questions.is_ending:
+                    await self._tasks.sleep(_RETRY_MS / 1000)
+                questions.begun = self._begin(questions.batches, support)
+            answers = await self._ask(transactional_id, questions, support)
+            self._take(questions, answers, support)
+            if not questions.batches:
+                return
+            if questions.attempts >= _MAX_ATTEMPTS or self._clock.monotonic_ms() >= give_up_ms:
+                concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
+                questions.errors.update(dict.fromkeys(questions.batches, concurrent))
+                return
+
+    def _take(
+        self,
+        questions: "_Questions",
+        answers: Mapping[TopicPartition, ErrorCode],
+        support: Support,
+    ) -> None:
+        """Takes the answers to all questions; keeps the batches that are to be asked about anew."""
+        questions.attempts += 1
+        questions.is_ending = False
+        again: dict[TopicPartition, BatchHeader] = {}
+        for tp, (state, verification) in questions.begun.items():
+            error = answers.get(tp, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if error is _NONE:
+                if not state.verifications.confirm(
+                    questions.producer_id, questions.producer_epoch, verification
+                ):
+                    again[tp] = questions.batches[tp]
+                continue
+            state.verifications.refuse(
+                questions.producer_id, verification, is_final=error not in _NOT_NOW
+            )
+            if error is ErrorCode.CONCURRENT_TRANSACTIONS and support is Support.ADDED:
+                again[tp] = questions.batches[tp]
+                questions.is_ending = True
+            else:
+                questions.errors[tp] = error
+        questions.batches = self.needed(again, support) if again else again
 
     async def _ask(
-        self,
-        transactional_id: str,
-        header: BatchHeader,
-        partitions: Collection[TopicPartition],
-        support: Support,
+        self, transactional_id: str, questions: "_Questions", support: Support
     ) -> VerificationErrors:
+        partitions = tuple(questions.begun)
         try:
             return await self._coordinators.add_partitions(
                 transactional_id,
-                header.producer_id,
-                header.producer_epoch,
+                questions.producer_id,
+                questions.producer_epoch,
                 partitions,
                 verify_only=support is not Support.ADDED,
             )

@@ -4,19 +4,42 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from odradek.cli.output import print_error, print_json
+from odradek.cli.output import print_error, print_json, print_table
 
 if TYPE_CHECKING:
+    from odradek.spark.pipeline.engine.problems import NotReadyError
     from odradek.spark.pipeline.file import Loaded
+    from odradek.spark.pipeline.graph.model import Pipeline
 
-__all__ = ["add_init", "add_plan", "add_validate", "load_file", "parse_settings", "print_problems"]
+__all__ = [
+    "add_init",
+    "add_plan",
+    "add_validate",
+    "load_file",
+    "parse_settings",
+    "print_error_line",
+    "print_problems",
+    "print_unready",
+]
 
 _COMMAND = "pipeline"
 
 
 def add_init(parser: argparse.ArgumentParser) -> None:
     """Declares `init`."""
-    parser.description = "Writes a complete example to FILE, which must not exist yet."
+    parser.description = (
+        "Writes a pipeline that runs as it is to FILE, and the files it needs beside it. Files that"
+        " exist are not overwritten."
+    )
+    parser.add_argument(
+        "--template",
+        metavar="NAME",
+        default=None,
+        help="which pipeline (default: orders); see --list-templates",
+    )
+    parser.add_argument(
+        "--list-templates", action="store_true", help="list the templates and write nothing"
+    )
     parser.set_defaults(act=_init)
 
 
@@ -69,24 +92,57 @@ def print_problems(loaded: "Loaded") -> None:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    from odradek.spark.pipeline.file.example import EXAMPLE
+    from odradek.spark.pipeline.file.problems import suggestion
+    from odradek.spark.pipeline.file.starters import DEFAULT, TEMPLATES, read_template
 
-    if arguments.file.endswith(".py"):
+    if arguments.list_templates:
+        print_table(["TEMPLATE", "SHOWS"], list(TEMPLATES.items()))
+        return 0
+    name, path = arguments.template or DEFAULT, arguments.file
+    if path is None:
+        print_error(_COMMAND, "init needs a FILE to write, such as orders.yaml")
+        return 2
+    if name not in TEMPLATES:
         print_error(
-            _COMMAND, f"init writes YAML: expected FILE to end in .yaml, found {arguments.file}"
+            _COMMAND,
+            f"there is no template {name}{suggestion(name, TEMPLATES)}: there are"
+            f" {', '.join(TEMPLATES)}",
         )
         return 2
-    try:
-        with open(arguments.file, "x", encoding="utf-8") as stream:
-            stream.write(EXAMPLE)
-    except FileExistsError:
-        print_error(_COMMAND, f"{arguments.file} exists already, and is not overwritten")
+    if path.endswith(".py"):
+        print_error(_COMMAND, f"init writes YAML: expected FILE to end in .yaml, found {path}")
+        return 2
+    starter = read_template(name)
+    folder = os.path.dirname(path)
+    texts = {path: starter.for_file(path)}
+    texts |= {os.path.join(folder, one): text for one, text in starter.beside.items()}
+    if (existing := _other_files(path, texts)) is not None:
+        print_error(_COMMAND, f"{existing} exists already, and is not overwritten")
         return 3
-    except OSError as error:
-        print_error(_COMMAND, f"cannot write {arguments.file}: {error.strerror}")
-        return 1
-    print(f"wrote {arguments.file}; next: odradek pipeline validate {arguments.file}")
+    for file, text in texts.items():
+        try:
+            with open(file, "w", encoding="utf-8") as stream:
+                stream.write(text)
+        except OSError as error:
+            print_error(_COMMAND, f"cannot write {file}: {error.strerror}")
+            return 1
+    print(f"wrote {', '.join(texts)}; next: the commands at the top of {path}")
     return 0
+
+
+def _other_files(path: str, texts: dict[str, str]) -> str | None:
+    """A file that would be overwritten: the pipeline itself, or another file with another text."""
+    for file, text in texts.items():
+        try:
+            with open(file, encoding="utf-8") as stream:
+                is_other = file == path or stream.read() != text
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            is_other = os.path.lexists(file)
+        if is_other:
+            return file
+    return None
 
 
 def _validate(arguments: argparse.Namespace) -> int:
@@ -135,6 +191,15 @@ def print_error_line(line: str) -> None:
 
     sys.stdout.flush()
     print(line, file=sys.stderr)
+
+
+def print_unready(error: "NotReadyError", pipeline: "Pipeline") -> None:
+    """Prints what a pipeline needs and cannot have, in the form of the problems of its file."""
+    from odradek.spark.pipeline.file.problems import mask
+
+    secrets = sorted(pipeline.secrets, key=len, reverse=True)
+    for place, message in error.problems:
+        print_error_line(f"{place}: error: {mask(message, secrets)}")
 
 
 def _as_json(problem: Any) -> dict[str, Any]:

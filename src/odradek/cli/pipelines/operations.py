@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from odradek.cli.output import print_error, print_json, print_table
-from odradek.cli.pipelines.file import load_file, print_error_line
+from odradek.cli.pipelines.file import load_file, print_error_line, print_unready
 
 if TYPE_CHECKING:
     from odradek.spark.pipeline.engine.operations.status import QueryStatus
@@ -167,8 +167,13 @@ def _backfill(arguments: argparse.Namespace) -> int:
         return 2
     from odradek.errors import ConfigError
     from odradek.spark.pipeline.engine.operations.backfill import backfill, count_letters
+    from odradek.spark.pipeline.engine.problems import NotReadyError
     from odradek.spark.pipeline.engine.running.libraries import task_libraries
-    from odradek.spark.pipeline.engine.running.query_plans import refuse_without_packages
+    from odradek.spark.pipeline.engine.running.preflight import refuse_unready
+    from odradek.spark.pipeline.engine.running.query_plans import (
+        plan_queries,
+        refuse_without_packages,
+    )
     from odradek.spark.pipeline.file.problems import mask
     from odradek.spark.runtime.shipping import VersionsDifferError
     from odradek.spark.session import build_session
@@ -176,12 +181,14 @@ def _backfill(arguments: argparse.Namespace) -> int:
     sinks = [pipeline.sinks[name] for name in names]
     try:
         refuse_without_packages(sinks)
+        refuse_unready(pipeline, plan_queries(pipeline, sinks=names))
         session = build_session(
             master=arguments.master or pipeline.spark.master,
             conf=pipeline.spark.conf,
             app_name=f"odradek-{pipeline.name}-backfill",
             ship=pipeline.spark.ship,
             task_libraries=task_libraries(pipeline, names),
+            log_level="off",
         )
         try:
             counts = backfill(session, pipeline, sinks, start=start, end=end)
@@ -189,6 +196,9 @@ def _backfill(arguments: argparse.Namespace) -> int:
             letters = count_letters(session, pipeline, sinks, start=start, end=end)
         finally:
             session.stop()
+    except NotReadyError as error:
+        print_unready(error, pipeline)
+        return 1
     except (PipelineError, ConfigError, VersionsDifferError) as error:
         print_error(_COMMAND, mask(str(error), pipeline.secrets))
         return 1

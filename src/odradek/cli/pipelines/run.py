@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from odradek.cli.output import print_error, print_json
-from odradek.cli.pipelines.file import load_file, print_error_line
+from odradek.cli.pipelines.file import load_file, print_error_line, print_unready
 
 if TYPE_CHECKING:
     from odradek.spark.pipeline.engine.fixtures.fixture_runs import FixtureResult
@@ -140,7 +140,11 @@ def _run(arguments: argparse.Namespace) -> int:
         return _INVALID
     from odradek.errors import ConfigError
     from odradek.spark.pipeline.engine.fixtures.local_session import quieten_pyspark
-    from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
+    from odradek.spark.pipeline.engine.problems import (
+        NotReadyError,
+        PipelineError,
+        RefusedError,
+    )
     from odradek.spark.pipeline.engine.running.run import run_pipeline
     from odradek.spark.pipeline.file.problems import mask
     from odradek.spark.runtime.shipping import VersionsDifferError
@@ -157,6 +161,9 @@ def _run(arguments: argparse.Namespace) -> int:
     except RefusedError as error:
         print_error(_COMMAND, mask(str(error), pipeline.secrets))
         return _REFUSED
+    except NotReadyError as error:
+        print_unready(error, pipeline)
+        return _FAILED
     except (PipelineError, ConfigError) as error:
         print_error(_COMMAND, mask(str(error), pipeline.secrets))
         return _FAILED

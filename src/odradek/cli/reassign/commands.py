@@ -24,6 +24,7 @@ from odradek.cli.reassign.throttles import limit_directory_moves, limit_moves, r
 from odradek.model import ReplicaId, TopicPartition
 
 if TYPE_CHECKING:
+    from odradek.cli.usage.parser import Actions
     from odradek.client import TopicView
     from odradek.client.admin.admin import Admin
     from odradek.client.admin.cluster import ClusterDescription
@@ -60,7 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    plan = actions.add_parser("plan", help="propose replicas for all partitions of topics")
+    plan = actions.add_parser(
+        "plan",
+        help="propose replicas for all partitions of topics",
+        examples=("odradek reassign plan orders --brokers 1,2,3 --out plan.json",),
+    )
     plan.add_argument("names", nargs="+", metavar="TOPIC")
     plan.add_argument(
         "--brokers", required=True, type=_broker_ids, metavar="ID,…", help="brokers to use"
@@ -74,7 +79,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plan.add_argument("--out", metavar="FILE", help="write the plan there")
     plan.add_argument("--rollback", metavar="FILE", help="write the replicas as they are now there")
 
-    execute = actions.add_parser("execute", help="begin the moves of a plan")
+    execute = actions.add_parser(
+        "execute",
+        help="begin the moves of a plan",
+        examples=("odradek reassign execute plan.json --rollback before.json --wait",),
+    )
     execute.add_argument("plan", metavar="FILE")
     execute.add_argument("--rollback", metavar="FILE", help="write the replicas before there")
     execute.add_argument(
@@ -96,15 +105,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="most bytes a second that a broker copies between its directories",
     )
 
-    verify = actions.add_parser("verify", help="show which moves of a plan have ended")
-    verify.add_argument("plan", metavar="FILE")
+    list_ = actions.add_parser(
+        "list",
+        help="show all moves of the cluster",
+        examples=("odradek reassign list",),
+    )
 
-    cancel = actions.add_parser("cancel", help="end moves, and return to the replicas before")
-    cancel.add_argument("plan", nargs="?", metavar="FILE", help="only partitions of this plan")
-    cancel.add_argument("--all", action="store_true", help="all moves of the cluster")
-
-    list_ = actions.add_parser("list", help="show all moves of the cluster")
-
+    verify, cancel = _add_following(actions)
     for action in (verify, cancel):
         action.add_argument(
             "--preserve-throttles", action="store_true", help="leave throttles as they are"
@@ -113,6 +120,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (plan, execute, verify, cancel, list_):
         add_json_argument(action)
         add_connection_arguments(action)
+
+
+def _add_following(
+    actions: "Actions",
+) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    verify = actions.add_parser(
+        "verify",
+        help="show which moves of a plan have ended",
+        examples=("odradek reassign verify plan.json",),
+    )
+    verify.add_argument("plan", metavar="FILE")
+
+    cancel = actions.add_parser(
+        "cancel",
+        help="end moves, and return to the replicas before",
+        examples=(
+            "odradek reassign cancel plan.json",
+            "odradek reassign cancel --all",
+        ),
+    )
+    cancel.add_argument("plan", nargs="?", metavar="FILE", help="only partitions of this plan")
+    cancel.add_argument("--all", action="store_true", help="all moves of the cluster")
+    return verify, cancel
 
 
 def run(arguments: argparse.Namespace) -> int:

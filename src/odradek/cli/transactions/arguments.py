@@ -1,8 +1,12 @@
 """The options of `odradek transactions`."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from odradek.cli.connecting import add_connection_arguments, add_json_argument
+
+if TYPE_CHECKING:
+    from odradek.cli.usage.parser import Actions
 
 __all__ = ["add_arguments"]
 
@@ -34,36 +38,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    list_ = actions.add_parser("list", help="list transactional ids")
-    list_.add_argument(
-        "--state",
-        action="append",
-        default=[],
-        metavar="STATE",
-        help="only in this state, such as Ongoing or PrepareCommit; may be repeated",
-    )
-    list_.add_argument(
-        "--producer-id",
-        action="append",
-        default=[],
-        type=int,
-        metavar="ID",
-        help="only of this producer; may be repeated",
-    )
-    list_.add_argument(
-        "--min-duration",
-        type=_not_negative,
-        metavar="MS",
-        help="only transactions that have been open for longer",
-    )
-    list_.add_argument(
-        "--pattern", metavar="REGEX", help="only ids that match this regular expression"
-    )
+    list_ = _add_list(actions)
 
-    describe = actions.add_parser("describe", help="show producer, state and partitions")
+    describe = actions.add_parser(
+        "describe",
+        help="show producer, state and partitions",
+        examples=("odradek transactions describe payments-1",),
+    )
     describe.add_argument("ids", nargs="+", metavar="ID", help="a transactional id")
 
-    producers = actions.add_parser("producers", help="show the producers of partitions")
+    producers = actions.add_parser(
+        "producers",
+        help="show the producers of partitions",
+        examples=("odradek transactions producers orders:0 --open",),
+    )
     producers.add_argument("places", nargs="+", metavar="TOPIC[:N,N…]")
     producers.add_argument(
         "--broker", type=int, metavar="ID", help="as this broker's replica knows them (the leader)"
@@ -91,6 +79,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (list_, describe, producers, hanging, abort):
         add_json_argument(action)
         add_connection_arguments(action)
+
+
+def _add_list(actions: "Actions") -> argparse.ArgumentParser:
+    list_ = actions.add_parser(
+        "list",
+        help="list transactional ids",
+        examples=("odradek transactions list --state Ongoing",),
+    )
+    list_.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        metavar="STATE",
+        help="only in this state, such as Ongoing or PrepareCommit; may be repeated",
+    )
+    list_.add_argument(
+        "--producer-id",
+        action="append",
+        default=[],
+        type=int,
+        metavar="ID",
+        help="only of this producer; may be repeated",
+    )
+    list_.add_argument(
+        "--min-duration",
+        type=_not_negative,
+        metavar="MS",
+        help="only transactions that have been open for longer",
+    )
+    list_.add_argument(
+        "--pattern", metavar="REGEX", help="only ids that match this regular expression"
+    )
+    return list_
 
 
 def _add_hanging(hanging: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from odradek.client.admin.configs import (
     alter_configs,
     describe_configs,
 )
-from odradek.client.admin.features import FeatureDescription, FeatureUpgrade
+from odradek.client.admin.features import FeatureDescription
 from odradek.client.admin.groups import GroupDescription, GroupListing, GroupMember
 from odradek.client.admin.producers import ProducerState
 from odradek.client.admin.quotas import ANY_NAME, QuotaEntity
@@ -36,7 +36,13 @@ from odradek.client.admin.transactions import (
     TransactionListing,
 )
 from odradek.model import ReplicaId
-from odradek.protocol.enums import ConfigResourceType, ConfigSource, ConfigType, ElectionType
+from odradek.protocol.enums import (
+    ConfigResourceType,
+    ConfigSource,
+    ConfigType,
+    ElectionType,
+    FeatureUpgrade,
+)
 from odradek.security.operations import Operation as AclOperation
 
 __all__ = [

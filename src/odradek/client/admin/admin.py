@@ -22,7 +22,7 @@ from odradek.client.admin import topics as topic_calls
 from odradek.client.admin.api_versions import BrokerVersions
 from odradek.client.admin.cluster import ClusterDescription, LogDir
 from odradek.client.admin.configs import ConfigEntry, ConfigOperation, ConfigResource
-from odradek.client.admin.features import FeatureDescription, FeatureUpgrade
+from odradek.client.admin.features import FeatureDescription
 from odradek.client.admin.groups import GroupDescription, GroupListing
 from odradek.client.admin.producers import ProducerState
 from odradek.client.admin.quotas import QuotaEntity
@@ -40,7 +40,7 @@ from odradek.client.surroundings import ClientSurroundings
 from odradek.config import Definition
 from odradek.errors import ApiError
 from odradek.model import ReplicaId, TopicPartition
-from odradek.protocol.enums import ConfigResourceType, ElectionType, IsolationLevel
+from odradek.protocol.enums import ConfigResourceType, ElectionType, FeatureUpgrade, IsolationLevel
 
 __all__ = ["Admin"]
 

@@ -1,7 +1,6 @@
 """Features of the cluster: what brokers can do, and the levels that are in force for all."""
 
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import NamedTuple
 
 from odradek.client.client import Client
@@ -9,6 +8,7 @@ from odradek.client.leaders import api_error
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.enums import FeatureUpgrade
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -16,15 +16,7 @@ from odradek.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-__all__ = ["FeatureDescription", "FeatureUpgrade", "describe_features", "update_features"]
-
-
-class FeatureUpgrade(IntEnum):
-    """Which way a feature may go."""
-
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2  # One that loses nothing.
-    UNSAFE_DOWNGRADE = 3
+__all__ = ["FeatureDescription", "describe_features", "update_features"]
 
 
 class FeatureDescription(NamedTuple):

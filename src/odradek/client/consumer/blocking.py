@@ -16,14 +16,16 @@ import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from odradek.client.assignors import Assignor
 from odradek.client.blocking import Blocking, blocking
 from odradek.client.consumer import consumer as awaited
 from odradek.client.consumer.commits import ConsumerGroupMetadata
 from odradek.client.consumer.errors import ConcurrentModificationError
+from odradek.client.consumer.reading import PartitionColumns
 from odradek.client.consumer.subscription import RebalanceListener
+from odradek.errors import ApiError
 from odradek.model import TopicPartition
 from odradek.records.codec import ConsumerRecord
 
@@ -84,16 +86,35 @@ class Consumer(Blocking[awaited.Consumer]):
         super().__init__(core)
         core.request_fetches = self._request_fetches
 
-    def poll(self, timeout: float | None = 1.0) -> list[ConsumerRecord]:
+    def poll(
+        self, timeout: float | None = 1.0, *, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
         """See `odradek.aio.Consumer.poll`."""
         self._check_usable()
         core = self._core
         with self._owned():
             if not core.has_duties and core.has_records:
-                records = core.take_nowait()
+                records = core.take_nowait(max_records)
                 if records:
                     return records
-            return self._call(core.poll(timeout))
+            return self._call(core.poll(timeout, max_records=max_records))
+
+    def __iter__(self) -> Self:
+        """Iterates over records, without end; see `odradek.aio.Consumer.__aiter__`."""
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """The next record; waits for it. Raises as `poll`."""
+        while not (records := self.poll(max_records=1)):
+            pass
+        return records[0]
+
+    def poll_columns(
+        self, timeout: float | None = 1.0, *, max_bytes: int = 8 << 20
+    ) -> list[PartitionColumns]:
+        """See `odradek.aio.Consumer.poll_columns`."""
+        self._check_usable()
+        return self._call(self._core.poll_columns(timeout, max_bytes=max_bytes))
 
     def poll_arrow(
         self, timeout: float | None = 1.0, *, max_bytes: int = 8 << 20, headers: bool = False
@@ -143,6 +164,10 @@ class Consumer(Blocking[awaited.Consumer]):
     def assignment(self) -> frozenset[TopicPartition]:
         """See `odradek.aio.Consumer.assignment`."""
         return self._core.assignment()
+
+    def join_failure(self) -> ApiError | None:
+        """See `odradek.aio.Consumer.join_failure`."""
+        return self._core.join_failure()
 
     def paused(self) -> frozenset[TopicPartition]:
         """See `odradek.aio.Consumer.paused`."""

@@ -28,6 +28,7 @@ from odradek.client.consumer.errors import (
 from odradek.client.consumer.group_commits import GroupCommits
 from odradek.client.consumer.partition_state import NO_EPOCH, AssignedPartition
 from odradek.client.consumer.parts import ConsumerParts
+from odradek.client.consumer.reading import Reading
 from odradek.client.consumer.record_hooks import (
     ConsumerInterceptor,
     DeserializedRecord,
@@ -35,7 +36,6 @@ from odradek.client.consumer.record_hooks import (
 )
 from odradek.client.consumer.subscription import RebalanceListener
 from odradek.client.errors import CallTimeoutError, ClosedError
-from odradek.client.lifecycle import AsyncClient
 from odradek.client.offsets import EARLIEST, LATEST, FoundOffset, find_offsets
 from odradek.client.retry import Deadline
 from odradek.client.surroundings import ClientSurroundings
@@ -56,7 +56,7 @@ _POLL_SLICE_MS: Final = 1_000
 _CLOSE_TIMEOUT_S: Final = 30.0
 
 
-class Consumer(AsyncClient):
+class Consumer(Reading):
     """Reads records. An async context manager; see `docs/clients/consumer.md`.
 
     Args:
@@ -225,13 +225,16 @@ class Consumer(AsyncClient):
 
     # Reading
 
-    async def poll(self, timeout: float | None = 1.0) -> list[ConsumerRecord]:
+    async def poll(
+        self, timeout: float | None = 1.0, *, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
         """Records, at most `max.poll.records`; none if none arrived in time.
 
         Rebalances, listeners and callbacks of commits run within this call: call it often.
 
         Args:
             timeout: How long to wait for the first record, in seconds.
+            max_records: The most to return, if fewer than `max.poll.records`.
 
         Raises:
             WakeupError: `wakeup` was called.
@@ -239,26 +242,7 @@ class Consumer(AsyncClient):
             FencedInstanceIdError: Another consumer has the same `group.instance.id`.
             ApiError: A partition cannot be read, or the group cannot be joined.
         """
-        return await self._poll(timeout, self.take_nowait, [])
-
-    async def poll_arrow(
-        self, timeout: float | None = 1.0, *, max_bytes: int = 8 << 20, headers: bool = False
-    ) -> list[Any]:
-        """Records as `pyarrow.RecordBatch`es, one partition each, in order of their offsets.
-
-        `max.poll.records`, deserializers and interceptors do not apply; everything else is as
-        with `poll`, and both may be mixed.
-
-        Args:
-            max_bytes: Stop at so many encoded bytes; a first batch is returned whole.
-            headers: Whether to add a column of headers.
-
-        Raises:
-            ImportError: Pyarrow is not installed.
-        """
-        return await self._poll(
-            timeout, lambda: self.take_arrow_nowait(max_bytes=max_bytes, headers=headers), []
-        )
+        return await self._poll(timeout, lambda: self.take_nowait(max_records), [])
 
     async def _poll(self, timeout: float | None, take: Callable[[], T], nothing: T) -> T:
         self._check_open()
@@ -312,31 +296,18 @@ class Consumer(AsyncClient):
             )
         )
 
-    def take_nowait(self) -> list[ConsumerRecord]:
+    def take_nowait(self, max_records: int | None = None) -> list[ConsumerRecord]:
         """Buffered records.
 
         For the blocking face, from its own thread, while no other call is under way.
         """
-        records, wants_more = self._take_records()
+        records, wants_more = self._take_records(max_records)
         if wants_more:
             self.request_fetches()
         self._metrics.on_poll(self._now_ms(), len(records))
         if self._group is not None:
             self._group.note_poll()
         return records if not records or self._hooks.is_plain else self._hooks.apply(records)
-
-    def take_arrow_nowait(self, *, max_bytes: int, headers: bool) -> list[Any]:
-        """Buffered record batches; as `take_nowait`."""
-        from odradek.client.consumer.arrow_poll import take_arrow
-
-        try:
-            batches = take_arrow(self._fetcher, max_bytes=max_bytes, headers=headers)
-        finally:
-            self.request_fetches()
-        self._metrics.on_poll(self._now_ms(), sum(batch.num_rows for batch in batches))
-        if self._group is not None:
-            self._group.note_poll()
-        return batches
 
     @property
     def has_records(self) -> bool:
@@ -347,9 +318,10 @@ class Consumer(AsyncClient):
         """Requests as many records as the buffer has room for. Only on the loop."""
         self._fetcher.send_fetches()
 
-    def _take_records(self) -> tuple[list[ConsumerRecord], bool]:
+    def _take_records(self, most: int | None) -> tuple[list[ConsumerRecord], bool]:
+        limit = self._config.max_poll_records
         try:
-            return self._fetcher.take(self._config.max_poll_records)
+            return self._fetcher.take(limit if most is None else min(most, limit))
         except ApiError:
             self.request_fetches()
             raise
@@ -564,6 +536,10 @@ class Consumer(AsyncClient):
         }
         replicas = {str(state.tp): state.preferred_replica for state in self._partitions}
         return self._metrics.snapshot(lags=lags, replicas=replicas)
+
+    def join_failure(self) -> ApiError | None:
+        """Why the last attempt to join the group failed; None if it did not, or is under way."""
+        return None if self._group is None else self._group.join_failure
 
     async def enforce_rebalance(self) -> None:
         """Has the group rebalance at the next poll."""

@@ -117,6 +117,8 @@ class MembershipDriver:
         # Tells the coordinator that this member left because its application stopped polling.
         self._leave_request: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
+        # Why the last attempt to join failed, while another one is to come.
+        self.join_failure: ApiError | None = None
         # As leader: the topics of the group and how many partitions each had when it assigned them.
         self._partition_counts: dict[str, int] | None = None
         self._polled_at_ms = client.clock.monotonic_ms()
@@ -320,6 +322,7 @@ class MembershipDriver:
             try:
                 joined = await self._join_once()
             except ApiError as error:
+                self.join_failure = error
                 match decide_next(error.code):
                     case Next.LOST:
                         if self.membership.generation >= 0 or error.code is (
@@ -338,6 +341,7 @@ class MembershipDriver:
                     case Next.RAISE | Next.GO_ON:
                         raise
             else:
+                self.join_failure = None
                 self._metrics.on_join(self._client.clock.monotonic_ms() - started_ms)
                 return joined
             await asyncio.sleep(next(pauses_ms) / 1000)

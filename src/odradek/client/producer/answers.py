@@ -141,6 +141,7 @@ class Answers:
         if not (code.retriable or is_out_of_sequence) or batch.attempts > self._options.retries:
             self.fail(batch, error)
             return
+        batch.last_failure = error
         self._metrics.records_retried.value += batch.record_count
         queue.retry_at_s = self._now_s() + self.pause_s(batch.attempts)
         with self._lock:

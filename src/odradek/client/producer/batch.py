@@ -27,6 +27,7 @@ from crc32c import crc32c
 
 from odradek.client.producer.delivery import Outcome, OutcomeOwner
 from odradek.client.producer.encoded_records import EncodedRecords, encode_gathering
+from odradek.errors import ApiError
 from odradek.model import NO_LEADER
 from odradek.records.batch import (
     ATTRIBUTES_POSITION,
@@ -62,6 +63,7 @@ class Batch(Outcome):
         "is_in_flight",
         "is_maybe_stored",
         "is_ready",
+        "last_failure",
         "memory_bytes",
         "ordinal",
         "packed",
@@ -98,6 +100,8 @@ class Batch(Outcome):
         self.memory_bytes = memory_bytes  # Its part of buffer.memory.
         self.encoded: bytearray | None = None
         self.attempts = 0
+        # Why the last attempt failed; None: there was none, or it has no answer.
+        self.last_failure: ApiError | None = None
         self.is_in_flight = False
         # Whether an attempt ended without an answer that says otherwise.
         self.is_maybe_stored = False
@@ -163,6 +167,7 @@ class Batch(Outcome):
             )
             half.record_count = records.close()
             half.attempts = self.attempts
+            half.last_failure = self.last_failure
             if sequence != NO_SEQUENCE:
                 half.number(self.producer_id, self.producer_epoch, sequence)
                 half.ordinal = self.ordinal

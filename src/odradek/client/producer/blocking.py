@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from odradek.client.blocking import Blocking, blocking
 from odradek.client.errors import ClosedError
+from odradek.client.pieces import Piece
 from odradek.client.producer import producer as awaited
 from odradek.client.producer.accumulator import Headers, Ticket
 from odradek.client.producer.delivery import Delivery
@@ -15,9 +16,11 @@ from odradek.client.producer.encoded_records import EncodedRecords
 from odradek.client.producer.errors import FatalTransactionError, RetriableTransactionError
 from odradek.client.producer.partitioning import Partitioner
 from odradek.client.producer.rows_delivery import RowsDelivery, Share
+from odradek.client.producer.rows_send import RowsSend
 from odradek.client.producer.ticket import TransactionTicket
 from odradek.client.retry import Deadline
 from odradek.clock import SystemClock
+from odradek.records.rows import NumberInput, Rows
 
 __all__ = ["Producer"]
 
@@ -132,10 +135,22 @@ class Producer(Blocking[awaited.Producer]):
     ) -> RowsDelivery:
         """See `odradek.aio.Producer.send_arrow`."""
         self._check_usable()
-        core = self._core
-        sending = core.arrow_send_of(
-            batch, topic, value, key, headers, partition, timestamp, topic_column
+        return self._send_rows(
+            self._core.arrow_send_of(
+                batch, topic, value, key, headers, partition, timestamp, topic_column
+            )
         )
+
+    def send_rows(
+        self, topic: str, rows: Rows, partitions: NumberInput | None = None
+    ) -> RowsDelivery:
+        """See `odradek.aio.Producer.send_rows`."""
+        self._check_usable()
+        pieces = [Piece(rows, partitions, [(topic, None)])]
+        return self._send_rows(self._core.rows_send_of(pieces))
+
+    def _send_rows(self, sending: RowsSend) -> RowsDelivery:
+        core = self._core
         for name in sending.topics:
             while not sending.knows(name):
                 self._call(core.know_topic(name))

@@ -9,12 +9,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from odradek.client.client import Client
 from odradek.client.cluster import TopicView
 from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.options import client_options
+from odradek.client.pieces import Piece
 from odradek.client.producer.accumulator import Accumulator, Headers, Ticket
 from odradek.client.producer.batch import Batch
 from odradek.client.producer.config import ACKS_NONE, read_producer_settings
@@ -23,6 +24,7 @@ from odradek.client.producer.errors import TransactionAbortedError, TransactionS
 from odradek.client.producer.metrics import ProducerMetrics
 from odradek.client.producer.partitioning import Partitioner
 from odradek.client.producer.rows_delivery import RowsDelivery, Share
+from odradek.client.producer.rows_send import RowsSend
 from odradek.client.producer.sender import Sender
 from odradek.client.producer.ticket import TransactionTicket
 from odradek.client.producer.transaction_calls import TransactionCalls
@@ -34,9 +36,7 @@ from odradek.clock import Clock
 from odradek.errors import DisconnectedError, OdradekError
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-
-if TYPE_CHECKING:
-    from odradek.client.producer.arrow_send import ArrowSend
+from odradek.records.rows import NumberInput, Rows
 
 __all__ = ["FailedRecords", "Interceptor", "Producer", "ProducerRecord", "Serializer"]
 
@@ -348,34 +348,53 @@ class Producer(TransactionCalls):
             ClosedError: The producer is closed.
         """
         self._running()
-        sending = self.arrow_send_of(
-            batch, topic, value, key, headers, partition, timestamp, topic_column
+        return await self._send_rows(
+            self.arrow_send_of(
+                batch, topic, value, key, headers, partition, timestamp, topic_column
+            )
         )
+
+    async def send_rows(
+        self, topic: str, rows: Rows, partitions: NumberInput | None = None
+    ) -> RowsDelivery:
+        """Puts rows in the memory layout of Arrow into the buffer, as `send_arrow` does a table.
+
+        Args:
+            topic: Of all rows.
+            rows: See `odradek.records.rows`.
+            partitions: The partition of each row; missing or null: as `send_arrow`.
+        """
+        self._running()
+        return await self._send_rows(self.rows_send_of([Piece(rows, partitions, [(topic, None)])]))
+
+    async def _send_rows(self, sending: RowsSend) -> RowsDelivery:
         for name in sending.topics:
             while not sending.knows(name):
                 await self.know_topic(name)
         shares = []
         for name, attempt in sending.placements():
             shares.append(await self._put(name, attempt))
-            await asyncio.sleep(0)  # A table may be long: other tasks have their turn, too.
+            await asyncio.sleep(0)  # There may be many rows: other tasks have their turn, too.
         return self.delivery_of(shares)
 
     def delivery_of(self, shares: Sequence[Share]) -> RowsDelivery:
         """The handle of rows that are in the buffer."""
         return RowsDelivery(self._owner, shares)
 
-    def arrow_send_of(self, table: Any, topic: str | None, *columns: str | None) -> "ArrowSend":
+    def arrow_send_of(self, table: Any, topic: str | None, *columns: str | None) -> RowsSend:
         """A table that is to be sent, its columns checked."""
         # Imported here, because pyarrow need not be installed.
-        from odradek.client.producer.arrow_send import ArrowSend
+        from odradek.client.arrow import ColumnNames, pieces_of
 
-        return ArrowSend(
-            table,
-            topic,
-            columns,
+        names = ColumnNames(*columns)  # type: ignore[arg-type]  # value is a str
+        return self.rows_send_of(pieces_of(table, topic, names, self._clock.now_ms()))
+
+    def rows_send_of(self, pieces: list[Piece]) -> RowsSend:
+        """Rows that are to be sent."""
+        return RowsSend(
+            pieces,
             self.accumulator,
             self._options,
-            now_ms=self._clock.now_ms(),
             intercept=self._intercept if self._interceptors else None,
         )
 

@@ -214,10 +214,13 @@ class Sender:
                     self._accumulator.close_batch(queue)
                 if batch in queue.closed:
                     queue.closed.remove(batch)
+            failure = batch.last_failure
+            reason = "" if failure is None else f": {failure}"
             error = CallTimeoutError(
                 f"{batch.record_count} records for {queue.topic}-{queue.partition} were not "
                 f"delivered within {self._options.delivery_timeout_ms} ms "
-                f"(delivery.timeout.ms), after {batch.attempts} attempts"
+                f"(delivery.timeout.ms), after {batch.attempts} attempts{reason}",
+                failure,
             )
             self._answers.give_up(batch, error)
 

@@ -259,7 +259,7 @@ class TransactionRequests:
                     is_cut = isinstance(error, RequestTimedOutError)
                     reason = before if is_cut and before is not None else error
                     raise CallTimeoutError(
-                        f"{what}: no definite answer in {deadline.timeout_ms} ms: {reason}"
+                        f"{what}: no definite answer in {deadline.timeout_ms} ms: {reason}", reason
                     ) from reason
                 before = error
                 needs_metadata = error.code.refresh_metadata

@@ -89,7 +89,7 @@ class Transactions:
                     NO_NUMBERS, self._options.transaction_timeout_ms, self._deadline(timeout)
                 )
             except CallTimeoutError as error:
-                raise RetriableTransactionError(str(error)) from error
+                raise RetriableTransactionError(str(error), error) from error
             except ApiError as error:
                 raise self._fail_for_good(error) from error
             self._state.take(Step.INITIALIZED)
@@ -173,7 +173,8 @@ class Transactions:
                 try:
                     await self._sender.flush(deadline)
                 except CallTimeoutError as error:
-                    raise RetriableTransactionError(f"commit_transaction: {error}") from error
+                    what = f"commit_transaction: {error}"
+                    raise RetriableTransactionError(what, error) from error
                 self._state.raise_failure()
             await self._end(self._deadline(timeout), is_commit=True)
 
@@ -188,7 +189,7 @@ class Transactions:
             try:
                 await self._sender.until_quiet(deadline)
             except CallTimeoutError as error:
-                raise RetriableTransactionError(f"abort_transaction: {error}") from error
+                raise RetriableTransactionError(f"abort_transaction: {error}", error) from error
             if self._state.now is TransactionStage.FATAL:
                 self._state.raise_failure()
             await self._end(deadline, is_commit=False)
@@ -232,7 +233,7 @@ class Transactions:
             if identity.needs_new_epoch:
                 await self._renew(deadline)
         except CallTimeoutError as error:
-            raise RetriableTransactionError(str(error)) from error
+            raise RetriableTransactionError(str(error), error) from error
         except ApiError as error:
             if isinstance(error, FatalTransactionError | AbortableTransactionError):
                 raise
@@ -273,7 +274,7 @@ class Transactions:
                 self._numbers, self._options.transaction_timeout_ms, deadline
             )
         except CallTimeoutError as error:
-            raise RetriableTransactionError(str(error)) from error
+            raise RetriableTransactionError(str(error), error) from error
         except ApiError as error:
             raise self._fail_for_good(error) from error
         finally:

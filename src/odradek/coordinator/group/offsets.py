@@ -295,7 +295,7 @@ def merge_commits(writes: Sequence[CommitWrite]) -> bytearray:
     records = bytearray(b"".join([write.plain_record or b"" for write in writes]))
     start = 0
     for delta, write in enumerate(writes):
-        assert write.plain_record is not None, "only everyday commits share a batch"
+        assert write.plain_record is not None, "only plain commits share a batch"
         records[start + write.slots[0].delta_position] = 2 * delta  # A varint of one byte.
         start += len(write.plain_record)
     return _seal(records, len(writes), writes[0].values[0].commit_ms)

@@ -249,7 +249,10 @@ class GroupUpkeep:
             self._is_running = False
         self._missing = frozenset(missing)
         elapsed_ms = self._clock.monotonic_ms() - started_ms
-        logger.info("Removed %d expired offsets in %d milliseconds.", removed, elapsed_ms)
+        logger.log(
+            logging.INFO if removed else logging.DEBUG,
+            "Removed %d expired offsets in %d milliseconds.", removed, elapsed_ms,
+        )  # fmt: skip
 
     async def _each_group(self, action: Callable[[Group], None]) -> None:
         """Calls `action` for every group, and lets the loop run in between."""

@@ -13,7 +13,7 @@ towards the pure decisions, in order, for every transition:
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -27,12 +27,16 @@ from odradek.coordinator.transaction.decisions import (
     NEEDS_PRODUCER_ID,
     Answer,
     ProducerIdentity,
-    append_error,
 )
 from odradek.coordinator.transaction.markers import MarkerDelivery, MarkerQueues
 from odradek.coordinator.transaction.metrics import TransactionMetrics, register_gauges
 from odradek.coordinator.transaction.partition_load import TRANSACTIONS_TOPIC, TransactionLoad
-from odradek.coordinator.transaction.ports import Leaders, MarkerSender, TransactionsTopic
+from odradek.coordinator.transaction.ports import (
+    ImmediateMarkerWriter,
+    Leaders,
+    MarkerSender,
+    TransactionsTopic,
+)
 from odradek.coordinator.transaction.records import (
     NO_PRODUCER_ID,
     TransactionRecord,
@@ -49,7 +53,7 @@ from odradek.coordinator.transaction.transaction import (
     has_partition,
 )
 from odradek.coordinator.transaction.upkeep import TransactionUpkeep
-from odradek.coordinator.writing import Record, StateWriter
+from odradek.coordinator.writing import Asked, Record, StateWriter, append_error
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.delta import LocalDelta
 from odradek.metrics import MetricRegistry
@@ -89,6 +93,7 @@ class TransactionCoordinator:
         transaction_version: The level of the feature of that name.
         leaders: Finds the leaders of the partitions of transactions.
         send_markers: Has a broker write markers.
+        write_marker: Writes a marker that has nothing to wait for.
         clock: The machine's clock.
         tasks: Runs loads, deliveries and rounds.
         metrics: Where to count.
@@ -104,6 +109,7 @@ class TransactionCoordinator:
         transaction_version: Callable[[], int],
         leaders: Leaders,
         send_markers: MarkerSender,
+        write_marker: ImmediateMarkerWriter,
         clock: PreciseClock,
         tasks: Tasks,
         metrics: MetricRegistry,
@@ -122,9 +128,11 @@ class TransactionCoordinator:
             read_bytes=config.load_buffer_bytes,
             stats=self._metrics,
         )
-        self._registry = TransactionRegistry(self._loader, partition_count)
+        self._registry = TransactionRegistry(
+            self._loader, partition_count, clock=clock, tasks=tasks
+        )
         self._writer = StateWriter(topic, now_ms=clock.now_ms)
-        self._markers = MarkerQueues(leaders, send_markers, clock=clock, tasks=tasks)
+        self._markers = MarkerQueues(leaders, send_markers, write_marker, clock=clock, tasks=tasks)
         register_gauges(
             metrics,
             waiting=lambda: self._markers.waiting_count,
@@ -279,18 +287,44 @@ class TransactionCoordinator:
         producer = ProducerIdentity(producer_id, producer_epoch)
         if verify_only:
             return self.verify(transactional_id, producer, partitions)
-        by_topic: dict[str, set[int]] = {}
-        for tp in partitions:
-            by_topic.setdefault(tp.topic, set()).add(tp.partition)
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         self.begin_adding(
             transactional_id,
             producer,
-            {topic: frozenset(numbers) for topic, numbers in by_topic.items()},
+            _by_topic(partitions),
             partial(_set_result, done),
             transaction_version=EPOCH_PER_TRANSACTION,
         )
         return dict.fromkeys(partitions, await done)
+
+    def try_add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> Mapping[TopicPartition, ErrorCode] | None:
+        """As `add_partitions`, at once; None, and nothing is done, if a replica is awaited."""
+        producer = ProducerIdentity(producer_id, producer_epoch)
+        if verify_only:
+            return self.verify(transactional_id, producer, partitions)
+        found = self._find(transactional_id)
+        if isinstance(found, ErrorCode):
+            return dict.fromkeys(partitions, found)
+        decided = decisions.add_partitions(
+            found,
+            producer,
+            _by_topic(partitions),
+            now_ms=self._now_ms(),
+            transaction_version=EPOCH_PER_TRANSACTION,
+        )
+        if isinstance(decided, Answer):
+            return dict.fromkeys(partitions, decided.error)
+        assert found is not None, "only ids that exist have transitions"
+        error = self._try_write(found, decided, self._encode(found, decided))
+        return None if error is None else dict.fromkeys(partitions, error)
 
     def begin_ending(
         self,
@@ -444,7 +478,37 @@ class TransactionCoordinator:
         answer: Callable[[ErrorCode], object],
     ) -> None:
         """Carries out a transition; see the duties in the module's docstring."""
+        record = self._encode(transaction, transition)
+        with self._answers:
+            error = self._try_write(transaction, transition, record)
+            if error is not None:
+                self._answers.put([(answer, error)])
+                return
         partition = transaction.home
+        transaction.begin(transition)  # After all that may fail: only the append ends it.
+
+        def on_committed(error: ErrorCode, _base_offset: int) -> None:
+            with self._answers:
+                self._answers.put([(answer, self._settle(transaction, error))])
+
+        self._writer.write(partition.number, partition.leader_epoch, [record], on_committed)
+
+    def _try_write(
+        self, transaction: TransactionalId, transition: Transition, record: Record
+    ) -> ErrorCode | None:
+        """Carries out a transition at once, if there is no replica to wait for.
+
+        Returns the answer to its request; None, and nothing is done, if a replica is to be awaited.
+        """
+        partition = transaction.home
+        transaction.begin(transition)
+        written = self._writer.try_write(partition.number, partition.leader_epoch, [record])
+        if written is None:
+            transaction.cancel()
+            return None
+        return self._settle(transaction, written[0])
+
+    def _encode(self, transaction: TransactionalId, transition: Transition) -> Record:
         record = transition.record
         # Without the next id a coordinator that loads the record could not finish it.
         is_flexible = (
@@ -453,14 +517,7 @@ class TransactionCoordinator:
             or bool(record.unknown_tags)
         )
         value = encode_transaction_value(record, int(is_flexible))
-        key = encode_transaction_key(transaction.transactional_id)
-        transaction.begin(transition)  # After all that may fail: only the append ends it.
-
-        def on_committed(error: ErrorCode, _base_offset: int) -> None:
-            with self._answers:
-                self._answers.put([(answer, self._settle(transaction, error))])
-
-        self._writer.write(partition.number, partition.leader_epoch, [(key, value)], on_committed)
+        return encode_transaction_key(transaction.transactional_id), value
 
     def _settle(self, transaction: TransactionalId, error: ErrorCode) -> ErrorCode:
         """The append of a transition has ended; returns the answer to its request."""
@@ -472,7 +529,7 @@ class TransactionCoordinator:
             transaction.cancel()
             if transaction.record is None:
                 del partition.transactions[transaction.transactional_id]
-            return append_error(error)
+            return append_error(error, Asked.TRANSACTION)
         transaction.apply()
         partition.note(transaction)
         self._finish(transaction)
@@ -519,6 +576,13 @@ def _check_id(transactional_id: str) -> ErrorCode:
     if len(transactional_id) * 4 > MAX_ID_BYTES and len(transactional_id.encode()) > MAX_ID_BYTES:
         return ErrorCode.INVALID_REQUEST
     return _NONE
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> Partitions:
+    numbers: dict[str, set[int]] = {}
+    for tp in partitions:
+        numbers.setdefault(tp.topic, set()).add(tp.partition)
+    return {topic: frozenset(found) for topic, found in numbers.items()}
 
 
 def _set_result(future: asyncio.Future[_T], result: _T) -> None:

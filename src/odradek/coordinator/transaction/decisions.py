@@ -24,10 +24,8 @@ stored epoch ("now") it is the next transaction's::
 way answers 51 before anything else: it may be the one that gives the client its next id and epoch.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
-from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.coordinator.transaction.records import (
@@ -55,7 +53,6 @@ __all__ = [
     "Answer",
     "ProducerIdentity",
     "add_partitions",
-    "append_error",
     "complete",
     "end",
     "expire",
@@ -100,26 +97,6 @@ _FENCED: Final = Answer(ErrorCode.PRODUCER_FENCED)
 _INVALID_STATE: Final = Answer(ErrorCode.INVALID_TXN_STATE)
 _UNKNOWN_ID: Final = Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 _DONE: Final = Answer(_NONE)
-
-# The error of an append → the answer to the request whose transition it was.
-_APPEND_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = MappingProxyType(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-        ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-        ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
-
-
-def append_error(error: ErrorCode) -> ErrorCode:
-    """The answer to a request whose append ended with `error`, which may be NONE."""
-    return _APPEND_ERRORS.get(error, error)
-
 
 # InitProducerId
 

@@ -1,13 +1,20 @@
 """The markers of decided transactions, on their way to the leaders of the partitions.
 
-One queue per broker, this one included, and one sender per queue: markers of many transactions that
-end at the same time leave in one request, and the next request waits for its answer. Partitions
+A marker whose partitions are all led here, without another replica, is written within the decision:
+the producer's next transaction finds this one completed. All others take the way of a queue, one
+per broker, this one included, and one sender per queue: markers of many transactions that end at
+the same time leave in one request, and the next request waits for its answer. Partitions
 without a leader, and those whose leader has refused, wait a moment and are routed anew. A delivery
 ends when every partition has answered, and never gives up, except that
 
 - this broker stops to coordinate the id: another one delivers the same markers;
-- a partition has seen a newer producer or coordinator (47, 52): this one has no say any more;
-- a topic was deleted.
+- a topic was deleted;
+- a partition has seen a newer epoch of the producer (47): nothing of this transaction is open there
+  that a marker could end, and no later attempt can succeed. The end of the transaction is stored
+  only if this broker still coordinates the id, so that a predecessor decides nothing by it.
+
+A partition that has seen a newer coordinator (52) is asked again after a longer pause: this broker
+is about to learn that it is not the coordinator any more.
 
 A partition that this broker's metadata does not know is deleted, if it has known it before; just
 after a start it may only not be known yet. So it counts as deleted if its topic is among those
@@ -27,6 +34,7 @@ from typing import Final, NamedTuple
 from odradek.clock import PreciseClock
 from odradek.coordinator.transaction.ports import (
     NO_LEADER_NOW,
+    ImmediateMarkerWriter,
     Leaders,
     MarkerResults,
     MarkerSender,
@@ -42,9 +50,12 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
 DELETED_AFTER_MS: Final = 60_000
+SUPERSEDED_RETRY_MS: Final = 10_000
 # Partitions in one request: a quarter of the longest request, if their topics have long names.
 _MAX_SENT: Final = 1_000
 _MAX_ROUTED: Final = 100  # Partitions routed before other tasks of the loop run.
+# Partitions that are written to within a decision: some twenty microseconds each.
+_MAX_AT_ONCE: Final = 20
 
 
 class MarkerOutcome(Enum):
@@ -52,13 +63,12 @@ class MarkerOutcome(Enum):
 
     WRITTEN = "written"
     AGAIN = "look up the leader, and send it again"
-    SUPERSEDED = "end the delivery: a newer producer or coordinator has written"
+    SUPERSEDED = "send it again later: a newer coordinator has written"
+    OUTDATED = "count it as written: a newer epoch of the producer has written"
     DROPPED = "count it as written: this partition can have no marker"
 
 
-_AGAIN, _SUPERSEDED, _DROPPED = (
-    MarkerOutcome.AGAIN, MarkerOutcome.SUPERSEDED, MarkerOutcome.DROPPED,
-)  # fmt: skip
+_AGAIN, _DROPPED = MarkerOutcome.AGAIN, MarkerOutcome.DROPPED
 
 # Any other error is a bug of one of the two brokers: it is logged, and the marker sent again.
 MARKER_OUTCOMES: Final[Mapping[ErrorCode, MarkerOutcome]] = MappingProxyType(
@@ -71,12 +81,15 @@ MARKER_OUTCOMES: Final[Mapping[ErrorCode, MarkerOutcome]] = MappingProxyType(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _AGAIN,
         ErrorCode.KAFKA_STORAGE_ERROR: _AGAIN,
         ErrorCode.NETWORK_EXCEPTION: _AGAIN,
-        ErrorCode.INVALID_PRODUCER_EPOCH: _SUPERSEDED,
-        ErrorCode.TRANSACTION_COORDINATOR_FENCED: _SUPERSEDED,
+        ErrorCode.INVALID_PRODUCER_EPOCH: MarkerOutcome.OUTDATED,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED: MarkerOutcome.SUPERSEDED,
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: _DROPPED,
         ErrorCode.UNSUPPORTED_VERSION: _DROPPED,
     }
 )
+
+# Outcomes that an operator should know of.
+_REFUSED: Final = (MarkerOutcome.SUPERSEDED, MarkerOutcome.OUTDATED)
 
 
 class MarkerDelivery:
@@ -112,6 +125,7 @@ class _Waiting(NamedTuple):
     delivery: MarkerDelivery
     partitions: list[TopicPartition]
     unknown_since_ms: int | None  # Not in this broker's metadata since then.
+    due_ms: int = 0  # Not before.
 
 
 class MarkerQueues:
@@ -120,15 +134,23 @@ class MarkerQueues:
     Args:
         leaders: Finds the leader of a partition.
         send: Has a broker write markers.
+        write_now: Writes a marker that has nothing to wait for.
         clock: Measures pauses and slices.
         tasks: Runs the senders.
     """
 
     def __init__(
-        self, leaders: Leaders, send: MarkerSender, *, clock: PreciseClock, tasks: Tasks
+        self,
+        leaders: Leaders,
+        send: MarkerSender,
+        write_now: ImmediateMarkerWriter,
+        *,
+        clock: PreciseClock,
+        tasks: Tasks,
     ) -> None:
         self._leaders = leaders
         self._send = send
+        self._write_now = write_now
         self._clock = clock
         self._tasks = tasks
         self._queues: dict[int, deque[_Portion]] = {}  # Invariant: one sender for each.
@@ -157,10 +179,28 @@ class MarkerQueues:
         delivery.open_count = sum(map(len, partitions.values()))
         if not delivery.open_count:
             delivery.on_written(delivery)
+        elif delivery.open_count <= _MAX_AT_ONCE and self._try_deliver(delivery, partitions):
+            return
         elif delivery.open_count <= _MAX_ROUTED:
             self._route(delivery, list(_each(partitions)), None)
         else:
             self._tasks.spawn(self._route_all(delivery, partitions))
+
+    def _try_deliver(self, delivery: MarkerDelivery, partitions: Partitions) -> bool:
+        """Delivers at once, if there is nothing to wait for; returns whether it did."""
+        wanted = list(_each(partitions))
+        leader = self._leaders(wanted[0])
+        if leader is None or leader == NO_LEADER_NOW:
+            return False
+        try:
+            results = self._write_now(replace(delivery.marker, partitions=tuple(wanted)))
+        except Exception:  # The decision is durable, whatever becomes of this attempt.
+            logger.exception("markers could not be written at once, they are sent")
+            return False
+        if results is None:
+            return False
+        self._settle(leader, _Portion(delivery, wanted), results)
+        return True
 
     def finish_later(self, delivery: MarkerDelivery) -> None:
         """Calls `on_written` again after a pause: the end could not be stored."""
@@ -264,25 +304,28 @@ class MarkerQueues:
         if delivery.is_cancelled:
             return
         again: list[TopicPartition] = []
+        superseded: list[TopicPartition] = []
         for tp in portion.partitions:
             error = results.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR)
             outcome = MARKER_OUTCOMES.get(error)
             if outcome is MarkerOutcome.SUPERSEDED:
-                delivery.is_cancelled = True
+                superseded.append(tp)
+            if outcome in _REFUSED:
                 logger.warning(
-                    "producer %d, epoch %d: its marker for %s was refused by broker %d (%s): the"
-                    " end of its transaction belongs to a newer coordinator or producer",
+                    "producer %d, epoch %d: its marker for %s was refused by broker %d (%s): %s",
                     delivery.marker.producer_id, delivery.marker.producer_epoch, tp, broker_id,
-                    error.name,
+                    error.name, outcome.value,
                 )  # fmt: skip
-                return
             if outcome is None:
                 logger.error("broker %d answered a marker for %s: %s", broker_id, tp, error.name)
             if outcome is None or outcome is MarkerOutcome.AGAIN:
                 again.append(tp)
         if again:
             self._wait(_Waiting(delivery, again, None))
-        self._count_down(delivery, len(portion.partitions) - len(again))
+        if superseded:
+            due_ms = self._clock.monotonic_ms() + SUPERSEDED_RETRY_MS
+            self._wait(_Waiting(delivery, superseded, None, due_ms))
+        self._count_down(delivery, len(portion.partitions) - len(again) - len(superseded))
 
     # Again
 
@@ -298,7 +341,13 @@ class MarkerQueues:
     async def _retry(self) -> None:
         while self._waiting or self._unfinished:
             await self._tasks.sleep(RETRY_MS / 1000)
-            waiting, self._waiting = self._waiting, []
+            now_ms = self._clock.monotonic_ms()
+            waiting = [one for one in self._waiting if one.due_ms <= now_ms]
+            self._waiting = [
+                one
+                for one in self._waiting
+                if one.due_ms > now_ms and not one.delivery.is_cancelled
+            ]
             for count, one in enumerate(waiting, 1):
                 self._route(one.delivery, one.partitions, one.unknown_since_ms)
                 if count % _MAX_ROUTED == 0:

@@ -8,7 +8,14 @@ from odradek.coordinator.writing import InternalTopic
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition, TransactionMarker
 
-__all__ = ["NO_LEADER_NOW", "Leaders", "MarkerResults", "MarkerSender", "TransactionsTopic"]
+__all__ = [
+    "NO_LEADER_NOW",
+    "ImmediateMarkerWriter",
+    "Leaders",
+    "MarkerResults",
+    "MarkerSender",
+    "TransactionsTopic",
+]
 
 # The outcome of one marker in each of its partitions.
 MarkerResults: TypeAlias = Mapping[TopicPartition, ErrorCode]
@@ -38,5 +45,17 @@ class MarkerSender(Protocol):
 
         Raises:
             OdradekError: There was no answer; the markers may have been written.
+        """
+        ...
+
+
+class ImmediateMarkerWriter(Protocol):
+    """Writes a marker at once, if there is nothing to wait for."""
+
+    def __call__(self, marker: TransactionMarker, /) -> MarkerResults | None:
+        """Returns the outcome in each partition.
+
+        Returns None, and writes nothing, unless this broker leads all of the partitions and none
+        has another replica.
         """
         ...

@@ -28,6 +28,7 @@ from typing import Final, TypeAlias
 from odradek.coordinator.transaction.state import TransactionState
 from odradek.errors import DecodeError
 from odradek.lazy_dataclass import dataclass
+from odradek.marks import mypyc_attr
 from odradek.model import TopicPartition
 from odradek.protocol.primitives import encode_uvarint, parse_uvarint
 
@@ -72,6 +73,7 @@ class UnknownKeyVersionError(DecodeError):
     """A key of a newer broker's format; its record is skipped."""
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRecord:
     """The state of one transactional id, as stored."""

@@ -19,6 +19,7 @@ from odradek.coordinator.transaction.records import (
 from odradek.coordinator.transaction.state import PREPARED, VALID_PREVIOUS, TransactionState
 from odradek.errors import InvariantViolation
 from odradek.lazy_dataclass import dataclass
+from odradek.marks import mypyc_attr
 from odradek.model import TopicPartition
 
 __all__ = [
@@ -46,6 +47,7 @@ def is_exhausted(producer_epoch: int) -> bool:
     return producer_epoch >= LAST_EPOCH
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True)
 class Transition:
     """The next state of an id."""

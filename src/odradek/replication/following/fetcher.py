@@ -12,6 +12,10 @@ Duties towards `partition_states` and `session`, in this order, for ever:
 4. send it and wait. No answer: every partition is delayed, and the session begins anew;
 5. apply the answer, partition by partition; after each wait compare again what it was asked for.
 
+The turn that brings a small answer takes steps 5, 1, 3 and 4 at once, without the task: a producer
+may wait for the next request, which tells the leader that the record is here. Whatever has to wait
+is left to the task.
+
 An error delays its partition, or fails it; the others go on:
 
 | answer                                      | consequence                                       |
@@ -30,8 +34,9 @@ with the others.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final, TypeAlias
 
 from odradek.clock import Clock
 from odradek.errors import ApiError, ErrorCode, LogDataError, OdradekError, StorageError
@@ -58,7 +63,7 @@ from odradek.replication.following.partition_states import (
     ReplicaState,
 )
 from odradek.replication.following.reconciliation import decide_reset, decide_truncation
-from odradek.replication.following.session import FollowerSession
+from odradek.replication.following.session import MOST_NEW_PARTITIONS, FollowerSession
 from odradek.replication.following.stats import FetcherStats
 from odradek.replication.partition import Partition
 from odradek.replication.throttles import ReplicationThrottle
@@ -73,7 +78,10 @@ logger = logging.getLogger(__name__)
 # Bytes that are appended before other tasks of the loop run: half a millisecond's work.
 _BYTES_PER_TURN: Final = 1 << 20
 # Partitions of an answer that are looked at before other tasks run; each takes some 10 us.
-_PARTITIONS_PER_TURN: Final = 50
+_PARTITIONS_PER_TURN: Final = MOST_NEW_PARTITIONS
+
+# Work on an answer that has to wait.
+_Rest: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class ReplicaFetcher:
@@ -123,6 +131,8 @@ class ReplicaFetcher:
         self._throttle = throttle
         self.is_stopped = False
         self._has_news = asyncio.Event()
+        # While requests are under way: what the task has to do once no turn can go on alone.
+        self._left: asyncio.Future[_Rest | None] | None = None
 
     # The task
 
@@ -166,19 +176,74 @@ class ReplicaFetcher:
             return
         await self._endpoint.connect()
         await self._reconcile()
-        question = self.session.build(
+        question = self._build()
+        if question is None:
+            await self._wait()
+            return
+        self._left = left = asyncio.get_running_loop().create_future()
+        self._ask(question)
+        rest = await left
+        if rest is not None and not self.is_stopped:
+            await rest()
+
+    # Rounds in the turns of their answers
+
+    def _ask(self, question: FetchQuestion) -> None:
+        self._endpoint.ask(question, lambda answer: self._on_answer(question, answer))
+
+    def _on_answer(self, question: FetchQuestion, answer: FetchAnswer | Exception) -> None:
+        """Applies an answer and asks the next question, or leaves the rest to the task."""
+        left = self._left
+        if left is None or left.done():  # The task has ended.
+            return
+        try:
+            if isinstance(answer, Exception):
+                raise answer
+            self.stats.requests.mark()
+            rest = None if self.is_stopped else self._take_now(question, answer)
+            if rest is None and self.is_running and not self.is_stopped:
+                following = self._next_question()
+                if following is not None:
+                    self._ask(following)
+                    return
+        except Exception as error:  # noqa: BLE001 - raised again by the task
+            left.set_exception(error)
+            return
+        left.set_result(rest)
+
+    def _next_question(self) -> FetchQuestion | None:
+        """The next request, if nothing has to be waited for before it."""
+        partitions = self.partitions
+        partitions.wake(self._clock.monotonic_ms())
+        return None if partitions.truncating() else self._build()
+
+    def _build(self) -> FetchQuestion | None:
+        partitions = self.partitions
+        return self.session.build(
             partitions,
             uses_topic_ids=partitions.uses_topic_ids and self._endpoint.knows_topic_ids,
             is_held_back=self._held_back(),
         )
-        if question is None:
-            await self._wait()
-            return
-        answer = await self._endpoint.fetch(question)
-        self.stats.requests.mark()
-        if self.is_stopped:
-            return
-        await self._take(question, answer)
+
+    def _take_now(self, question: FetchQuestion, answer: FetchAnswer) -> _Rest | None:
+        """Applies an answer that is small; returns what the task has to do with it."""
+        found = answer.partitions
+        if answer.error is not ErrorCode.NONE:
+            return partial(self._take_error, question, answer.error)
+        reason = self.session.accept(question, answer)
+        if reason is not None:
+            logger.error("%s: %s", self.name, reason)
+            return self._pause
+        if len(found) > _PARTITIONS_PER_TURN or sum([len(one.records) for one in found]) > (
+            _BYTES_PER_TURN
+        ):
+            return partial(self._apply, answer)
+        delayed: list[TopicPartition] = []
+        out_of_range: list[FollowedPartition] = []
+        for fetched in found:
+            self._apply_one(fetched, delayed, out_of_range)
+        self._delay(delayed)
+        return partial(self._reset_all, out_of_range) if out_of_range else None
 
     def _held_back(self) -> Callable[[FollowedPartition], bool] | None:
         """Tells whether a partition is to be left out of a request; None: none is."""
@@ -187,19 +252,11 @@ class ReplicaFetcher:
             return None
         return lambda one: throttle.holds_back(one.tp, is_in_sync=one.is_in_sync)
 
-    async def _take(self, question: FetchQuestion, answer: FetchAnswer) -> None:
-        if answer.error is not ErrorCode.NONE:
-            logger.info("%s: fetch session refused: %s", self.name, answer.error.name)
-            self.session.fail(answer.error)
-            if question.session_epoch == 0:  # A full request would be refused again at once.
-                await self._pause()
-            return
-        reason = self.session.accept(question, answer)
-        if reason is not None:
-            logger.error("%s: %s", self.name, reason)
+    async def _take_error(self, question: FetchQuestion, error: ErrorCode) -> None:
+        logger.info("%s: fetch session refused: %s", self.name, error.name)
+        self.session.fail(error)
+        if question.session_epoch == 0:  # A full request would be refused again at once.
             await self._pause()
-            return
-        await self._apply(answer)
 
     async def _give_up_request(self) -> None:
         """Delays everything; the next round waits for the first delay to end."""
@@ -373,40 +430,49 @@ class ReplicaFetcher:
     # Answers
 
     async def _apply(self, answer: FetchAnswer) -> None:
+        """Applies an answer that is large, and lets other tasks run meanwhile."""
         delayed: list[TopicPartition] = []
         out_of_range: list[FollowedPartition] = []
         turn_bytes = 0
         for number, fetched in enumerate(answer.partitions, 1):
-            asked = self.session.asked(fetched.key)
-            if asked is None:
-                continue
-            tp, wish = asked
-            one = self.partitions.get(tp)
-            if one is None or not self.partitions.is_expected(
-                tp, asked_offset=wish.fetch_offset, asked_epoch=wish.leader_epoch
-            ):
-                continue
-            error = fetched.error
-            if error is ErrorCode.NONE:
-                if not self._apply_records(one, fetched):
-                    delayed.append(tp)
-                turn_bytes += len(fetched.records)
-            elif error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                out_of_range.append(one)
-            elif error is ErrorCode.FENCED_LEADER_EPOCH:
-                if self.partitions.handle_fenced(tp, wish.leader_epoch):
-                    delayed.append(tp)
-            else:
-                logger.info("%s: %s at %d: %s", self.name, tp, wish.fetch_offset, error.name)
-                delayed.append(tp)
+            self._apply_one(fetched, delayed, out_of_range)
+            turn_bytes += len(fetched.records)
             if turn_bytes > _BYTES_PER_TURN or number % _PARTITIONS_PER_TURN == 0:
                 turn_bytes = 0
                 await self._tasks.sleep(0)
                 if self.is_stopped:
                     return
         self._delay(delayed)
-        for one in out_of_range:
-            await self._reset(one)
+        await self._reset_all(out_of_range)
+
+    def _apply_one(
+        self,
+        fetched: PartitionAnswer,
+        delayed: list[TopicPartition],
+        out_of_range: list[FollowedPartition],
+    ) -> None:
+        """Applies the answer of one partition, if it still counts."""
+        asked = self.session.asked(fetched.key)
+        if asked is None:
+            return
+        tp, wish = asked
+        one = self.partitions.get(tp)
+        if one is None or not self.partitions.is_expected(
+            tp, asked_offset=wish.fetch_offset, asked_epoch=wish.leader_epoch
+        ):
+            return
+        error = fetched.error
+        if error is ErrorCode.NONE:
+            if not self._apply_records(one, fetched):
+                delayed.append(tp)
+        elif error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            out_of_range.append(one)
+        elif error is ErrorCode.FENCED_LEADER_EPOCH:
+            if self.partitions.handle_fenced(tp, wish.leader_epoch):
+                delayed.append(tp)
+        else:
+            logger.info("%s: %s at %d: %s", self.name, tp, wish.fetch_offset, error.name)
+            delayed.append(tp)
 
     def _apply_records(self, one: FollowedPartition, fetched: PartitionAnswer) -> bool:
         """Applies the answer of one partition; returns False if it is to be delayed."""
@@ -487,6 +553,10 @@ class ReplicaFetcher:
 
         steps = log.restart_steps(first_offset)
         self._begin(one, log, steps, ReplicaState.FETCHING, after=append)
+
+    async def _reset_all(self, out_of_range: list[FollowedPartition]) -> None:
+        for one in out_of_range:
+            await self._reset(one)
 
     async def _reset(self, one: FollowedPartition) -> None:
         """Continues a partition whose offset the leader does not have."""

@@ -5,7 +5,7 @@
 result.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from odradek.errors import ErrorCode
@@ -18,6 +18,7 @@ __all__ = [
     "FetchQuestion",
     "LeaderEndpoint",
     "OffsetAnswer",
+    "OnFetched",
     "PartitionAnswer",
     "PartitionKey",
     "WantedPartition",
@@ -45,6 +46,7 @@ class FetchQuestion(NamedTuple):
     wanted: Sequence[WantedPartition]
     forgotten: Sequence[PartitionKey]
     uses_topic_ids: bool
+    is_last: bool = True  # Whether no partition is left for the next request; only then it waits.
 
 
 class PartitionAnswer(NamedTuple):
@@ -65,6 +67,10 @@ class FetchAnswer(NamedTuple):
     error: ErrorCode
     session_id: int
     partitions: Sequence[PartitionAnswer]
+
+
+# Takes an answer, or the reason why there is none.
+OnFetched: TypeAlias = Callable[[FetchAnswer | Exception], None]
 
 
 class EpochQuestion(NamedTuple):
@@ -106,8 +112,15 @@ class LeaderEndpoint(Protocol):
         """Whether fetches may name topics by their ids (Fetch 13); known once connected."""
         ...
 
-    async def fetch(self, question: FetchQuestion) -> FetchAnswer:
-        """Fetches; the leader may wait for records."""
+    def ask(self, question: FetchQuestion, on_answer: OnFetched) -> None:
+        """Fetches over the connection that there is; the leader may wait for records.
+
+        Calls back once, in the turn that brings the answer or the end of the connection. The
+        callback may ask the next question; it must not raise.
+
+        Raises:
+            OdradekError: There is no connection; there will be no call.
+        """
         ...
 
     async def epoch_ends(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from odradek.client.arrow import Piece
+    from odradek.client.pieces import Piece
     from odradek.client.producer.config import ProducerOptions
 
 __all__ = ["PACKED", "Packing", "Writers"]

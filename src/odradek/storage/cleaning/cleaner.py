@@ -433,7 +433,7 @@ class LogCleaner:
         state = log.producer_state
         gone = [s.base_offset for s in replaced if log.segments.get(s.base_offset) is None]
         for base_offset in gone:
-            state.rename_snapshot_deleted(base_offset)
+            state.snapshots.rename_deleted(base_offset)
         delete_files_later(log, replaced, gone)
 
     def _end(self, running: _Running, error: BaseException | None) -> None:

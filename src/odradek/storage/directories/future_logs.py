@@ -305,7 +305,9 @@ class FutureLogs:
         if after in self._richer:
             self._richer.discard(after)
             try:
-                after.producer_state.take_snapshot(sync=False)
+                after.producer_state.begin_snapshot()
+                for snapshot in after.producer_state.snapshots.unwritten(after.log_end_offset):
+                    yield snapshot.write
             except OSError as error:
                 after.fail("write a snapshot", error)
         for directory in (target, source):

@@ -209,7 +209,7 @@ def load_logs(
     begun: dict[LogDirectory, _Checkpoints] = {}
     for directory in contents:
         with _starting(directory):
-            begun[directory] = _begin_load(directory)
+            begun[directory] = _begin_load(directory, contents[directory])
     total = sum(_is_opened(partition) for directory in begun for partition in contents[directory])
     progress = _LoadProgress(total, services.clock)
     with ExitStack() as pools:
@@ -241,8 +241,15 @@ def _is_opened(partition: PartitionDirectory) -> bool:
     return partition.kind in (PartitionKind.LIVE, PartitionKind.FUTURE)
 
 
-def _begin_load(directory: LogDirectory) -> _Checkpoints:
+def _begin_load(directory: LogDirectory, partitions: Sequence[PartitionDirectory]) -> _Checkpoints:
     directory.take_clean_shutdown_marker()
+    count = sum(map(_is_opened, partitions))
+    if count and not directory.had_clean_shutdown:
+        logger.warning(
+            "%s: the last stop was not clean (kill, power cut or crash); logs to check from"
+            " their recovery points on: %d",
+            directory.path, count, extra={"directory": directory.path},
+        )  # fmt: skip
     return _Checkpoints(directory.read_recovery_points(), directory.read_log_starts())
 
 

@@ -210,6 +210,10 @@ class LogManager:
         """Sets how many logs of a directory are opened, or closed, at once."""
         self._config = replace(self._config, recovery_threads_per_data_dir=count)
 
+    def verify_transactions(self, *, is_on: bool) -> None:
+        """Sets whether a transaction is verified before its first batch, from the next one on."""
+        self._services.verification_switch.is_on = is_on
+
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Closes the logs and unlocks the directories; also after a failed `startup`.
 
@@ -374,7 +378,7 @@ class LogManager:
         directory.logs[name] = log
         self._add(log)
         self._lost.pop(topic_partition, None)
-        logger.info("%s: created in %s", topic_partition, directory.path)
+        logger.debug("%s: created in %s", topic_partition, directory.path)
         return log
 
     def _check_all_online(self, topic_partition: TopicPartition) -> None:

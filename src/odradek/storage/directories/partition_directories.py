@@ -190,7 +190,7 @@ class PartitionRemoval:
             for log, name in names.items():
                 directory.logs[name] = directory.logs.pop(log.name)
                 log.follow_directory(os.path.join(directory.path, name))
-                logger.info("%s: renamed to %s", log.topic_partition, log.directory)
+                logger.debug("%s: renamed to %s", log.topic_partition, log.directory)
                 self.forget_later(log, kind)
         yield partial(disk.fsync_dir, directory.path)
         _check_online(directory)
@@ -231,7 +231,7 @@ class PartitionRemoval:
 
         def done(error: BaseException | None) -> None:
             if error is None:
-                logger.info("removed %s", path)
+                logger.debug("removed %s", path)
                 return
             logger.warning("%s is removed after the next start: %s", path, error)
             if isinstance(error, OSError) and not is_out_of_descriptors(error):

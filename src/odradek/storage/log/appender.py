@@ -144,6 +144,8 @@ class Appender:
         watermarks.end = LogOffsetMetadata(end, segment.base_offset, segment.size)
         self._producer_state.map_end_offset = end
         if producer is not None:
+            if self._producer_state.views:
+                producer = self._producer_state.own(producer)
             producer.last_timestamp = max_timestamp
             producer.batches.append(
                 CachedBatch(

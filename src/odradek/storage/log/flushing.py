@@ -1,8 +1,8 @@
 """Flushing a log: syncs its files, here or on a thread, and moves the recovery point.
 
 A flush up to an offset syncs the files of every segment between the recovery point and it, then
-their names; only then the recovery point moves, and the witnesses of rolls (`roll_witnesses`) that
-it passed are removed.
+their names; before them it writes the producer snapshots that rolls have begun there. Only then the
+recovery point moves, and the witnesses of rolls (`roll_witnesses`) that it passed are removed.
 
 A flush on another thread works on descriptors of its own: the log may roll, truncate or delete
 these very segments meanwhile. So its result counts only for records that the log still has: up to
@@ -85,9 +85,11 @@ class Flusher:
         Raises:
             OSError: The files could not be opened.
         """
-        if upto <= self._watermarks.recovery_point:
-            return False
         log = self._log
+        if upto <= self._watermarks.recovery_point and not (
+            log.producer_state.snapshots.unwritten(upto)
+        ):
+            return False
         directory = log.directory
         pending = _PendingFlush(upto)
         work = self._work(pending)
@@ -132,6 +134,7 @@ class Flusher:
         disk, directory = self._log.services.disk, self._log.directory
         clock = self._log.services.clock
         leave_failure_mark = self._log.log_directory.leave_failure_mark
+        snapshots = self._log.producer_state.snapshots.unwritten(flush.upto)
         names, has_new_names = self._files_below(flush.upto)
         descriptors: list[int] = []
         try:
@@ -151,6 +154,8 @@ class Flusher:
         def work() -> None:
             started_ms = clock.monotonic_ms()
             try:
+                for snapshot in snapshots:
+                    snapshot.write()
                 for fd in descriptors:
                     disk.fsync(fd)
             except OSError:
@@ -160,7 +165,7 @@ class Flusher:
             finally:
                 for fd in descriptors:
                     disk.close(fd)
-            if has_new_names:
+            if has_new_names or snapshots:
                 disk.fsync_dir(directory)
             flush.took_ms = clock.monotonic_ms() - started_ms
 

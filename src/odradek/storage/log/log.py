@@ -206,6 +206,7 @@ class Log:
         """Refuses every call from now on; slices that were handed out stay readable."""
         if self._offline_reason is None:
             self._offline_reason = reason
+            self.producer_state.snapshots.withdraw()
 
     def fail(self, what: str, error: OSError) -> Exception:
         """Takes the directory offline unless only descriptors ran out; returns the error."""
@@ -541,7 +542,7 @@ class Log:
         self.is_future = name.endswith(paths.FUTURE_DIR_SUFFIX)
         for segment in self.segments:
             segment.update_directory(target)
-        self.producer_state.directory = target
+        self.producer_state.snapshots.follow_directory(target)
         self.witnesses.directory = target
         self.leader_epochs.path = os.path.join(target, paths.LEADER_EPOCH_CHECKPOINT)
 

@@ -29,7 +29,7 @@ def remove_segments(log: "Log", segments: Sequence[LogSegment]) -> None:
     for segment in segments:
         log.segments.remove(segment)
         segment.change_stage(paths.DELETED_SUFFIX)
-        log.producer_state.rename_snapshot_deleted(segment.base_offset)
+        log.producer_state.snapshots.rename_deleted(segment.base_offset)
         delete_files_later(log, [segment], [segment.base_offset])
         log.witnesses.remove(segment.base_offset)
 

@@ -10,6 +10,9 @@ Segments are deleted from the oldest on, whole, and only below the high watermar
 the first segment that it keeps. So a log may exceed `retention.bytes` by up to a segment and the
 uncommitted records. The log start rule holds for every log, the others where `cleanup.policy` has
 `delete`.
+
+The producer snapshot behind the deleted records is all that is left of their producers: as long as
+it is not written, the segment before it stays until the next look.
 """
 
 import logging
@@ -81,6 +84,8 @@ def _deletable(log: Log, rule: _Rule) -> list[LogSegment]:
         is_empty_active = following is None and segment.size == 0
         if log.high_watermark < upper or is_empty_active or not rule(segment, following):
             break
+        if log.producer_state.snapshots.unwritten(upper):
+            break
         chosen.append(segment)
     return chosen
 
@@ -92,6 +97,8 @@ def _delete(log: Log, rule: _Rule, why: str) -> int:
             return 0
         if len(chosen) == len(log.segments):
             log.roll()  # A log always has an active segment.
+            if log.producer_state.snapshots.unwritten(log.log_end_offset):
+                return 0
         remove_segments(log, chosen)
     except OSError as error:
         raise log.fail("delete segments", error) from error

@@ -2,7 +2,8 @@
 
 The old one is not synced here but in the background, up to the base of the new one; until that is
 done, a witness says where the old one ends (`roll_witnesses`). A recovery of the new segment starts
-from the producer snapshot at its base.
+from the producer snapshot at its base; that of many producers is written by the same background
+work (`background_snapshot`).
 """
 
 import logging
@@ -49,7 +50,7 @@ def roll(log: "Log", expected_offset: int) -> LogSegment:
         _leave_witness(log, active, base)
         active.on_become_inactive()
     log.producer_state.update_map_end_offset(base)
-    log.producer_state.take_snapshot(sync=False)
+    log.producer_state.begin_snapshot()
     segment = new_segment(log, base)
     log.segments.add(segment)
     log.watermarks.update_end(log.log_end_offset)

@@ -22,6 +22,7 @@ from odradek.clock import Clock
 from odradek.files import Disk
 from odradek.lazy_dataclass import dataclass
 from odradek.storage.log.expansion import InlineBudget
+from odradek.storage.producers.verifications import VerificationSwitch
 from odradek.tasks import Threads
 
 __all__ = ["BackgroundTasks", "InlineTasks", "LogServices", "Steps", "run_beside", "run_here"]
@@ -65,7 +66,7 @@ class LogServices:
     threads: Threads = ThreadPoolExecutor
     producer_id_expiration_ms: int = 86_400_000
     # Whether a transaction's first batch in a partition needs its coordinator's confirmation.
-    requires_verification: bool = False
+    verification_switch: VerificationSwitch = field(default_factory=VerificationSwitch)
     # Called with the duration of each flush in ms; on closing a log possibly on another thread.
     on_flushed: Callable[[float], None] | None = None
     # Called for each damaged place that is found in a log, possibly on another thread.

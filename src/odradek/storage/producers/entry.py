@@ -100,6 +100,18 @@ class ProducerEntry:
         # Oldest first. Invariant: all of them were written in `producer_epoch`.
         self.batches: deque[CachedBatch] = deque(maxlen=CACHED_BATCH_COUNT)
 
+    def copy(self) -> "ProducerEntry":
+        """An entry that is edited without a change to this one."""
+        other = ProducerEntry(
+            self.producer_id,
+            self.producer_epoch,
+            last_timestamp=self.last_timestamp,
+            coordinator_epoch=self.coordinator_epoch,
+            current_transaction_first_offset=self.current_transaction_first_offset,
+        )
+        other.batches = self.batches.copy()
+        return other
+
     def is_continued_by(self, producer_epoch: int, base_sequence: int) -> bool:
         """Whether the sequence of a batch without a transaction follows that of the newest one.
 

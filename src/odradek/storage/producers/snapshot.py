@@ -22,9 +22,10 @@ removed with it (`recent_batches`); later ones are found by replaying the log fr
 | 34      | 4     | coordinator epoch; -1: no marker yet                |
 | 38      | 8     | first offset of the open transaction; -1: none open |
 
-The file is written in one call under its final name: a torn one fails its checksum, and an older
-snapshot with more replay gives the same state. An entry has one timestamp, so that a batch followed
-by a marker is restored with the marker's.
+The file of few producers is written in one call under its final name: a torn one fails its
+checksum, and an older snapshot with more replay gives the same state. That of many is written by a
+thread, and renamed once it is durable (`background_snapshot`). An entry has one timestamp, so that
+a batch followed by a marker is restored with the marker's.
 """
 
 import contextlib
@@ -49,6 +50,7 @@ from odradek.storage.producers.recent_batches import (
 )
 
 __all__ = [
+    "crc_of",
     "delete_snapshot",
     "encode_snapshot",
     "is_vouched_for",
@@ -58,6 +60,7 @@ __all__ = [
     "rename_snapshot_deleted",
     "snapshot_path",
     "sync_snapshot",
+    "write_file",
     "write_snapshot",
 ]
 
@@ -189,22 +192,27 @@ def write_snapshot(
     """
     path = snapshot_path(directory, offset)
     data = encode_snapshot(entries)
-    recent = encode_recent(entries, offset, _crc_of(data))
+    recent = encode_recent(entries, offset, crc_of(data))
     if recent is not None:
-        _write(disk, recent_path(directory, offset), recent, sync=sync)
-    _write(disk, path, data, sync=sync)
+        _replace(disk, recent_path(directory, offset), recent, sync=sync)
+    _replace(disk, path, data, sync=sync)
     if sync:
         disk.fsync_dir(directory)
     return path
 
 
-def _crc_of(snapshot: bytes) -> int:
+def crc_of(snapshot: bytes) -> int:
+    """The checksum in a snapshot's bytes."""
     crc: int = _HEADER.unpack_from(snapshot)[1]
     return crc
 
 
-def _write(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
-    fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def write_file(disk: Disk, fd: int, path: str, data: bytes, *, sync: bool) -> None:
+    """Writes a new file and closes its descriptor; `path` is for the error message.
+
+    Raises:
+        OSError: The disk refused, or wrote only a part of it.
+    """
     try:
         written = disk.write(fd, data)
         if written != len(data):
@@ -213,6 +221,11 @@ def _write(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
             disk.fsync(fd)
     finally:
         disk.close(fd)
+
+
+def _replace(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
+    fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    write_file(disk, fd, path, data, sync=sync)
 
 
 def sync_snapshot(disk: Disk, directory: str, offset: int) -> bool:
@@ -259,11 +272,11 @@ def load_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry
     except CorruptSnapshotError as error:
         logger.warning("only the newest batch of each producer is known: %s", error)
         return entries
-    if recent.snapshot_crc != _crc_of(data):
+    if recent.snapshot_crc != crc_of(data):
         raise CorruptSnapshotError(
             path,
             expected=f"CRC {recent.snapshot_crc:08x}, as {beside} says",
-            found=f"{_crc_of(data):08x}: it is sound, but belongs to another offset",
+            found=f"{crc_of(data):08x}: it is sound, but belongs to another offset",
         )
     restore_recent(recent, beside, entries)
     return entries
@@ -287,7 +300,7 @@ def is_vouched_for(disk: Disk, directory: str, offset: int) -> bool:
         recent = parse_recent(beside, recent_path(directory, offset), offset)
     except CorruptSnapshotError:
         return False
-    return recent.snapshot_crc == _crc_of(data)
+    return recent.snapshot_crc == crc_of(data)
 
 
 def delete_snapshot(disk: Disk, directory: str, offset: int, *, renamed: bool = False) -> bool:

@@ -29,7 +29,8 @@ its entry: the producer is alive, and without it its duplicates would be written
 Other modules check whether a client's batch is well-formed and may be transactional, ask the
 coordinator of a transaction before its first batch here, read markers, write the transaction
 index, and replay batches after `truncate_and_reload`. There is no lock: only the thread that owns
-the log calls, except for `sync_snapshot` and the deletion of renamed snapshots.
+the log calls. Other threads read producers in a view (`views`), whose entries are replaced, not
+edited.
 """
 
 import logging
@@ -41,19 +42,23 @@ from odradek.files import Disk
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import CONTROL_MASK, MAX_SEQUENCE, TRANSACTIONAL_MASK, BatchHeader
 from odradek.records.control import EndTransactionMarker
-from odradek.storage.producers import snapshot as producer_snapshot
+from odradek.storage.producers import snapshot_files
 from odradek.storage.producers.entry import (
     NO_EPOCH,
     NO_SEQUENCE,
     CachedBatch,
     ProducerEntry,
 )
-from odradek.storage.producers.recent_batches import delete_recent, list_recent
 from odradek.storage.producers.unstable_transactions import (
     CompletedTransaction,
     UnstableTransactions,
 )
-from odradek.storage.producers.verifications import Verifications, is_first_of_transaction
+from odradek.storage.producers.verifications import (
+    Verifications,
+    VerificationSwitch,
+    is_first_of_transaction,
+)
+from odradek.storage.producers.views import ProducerView
 
 __all__ = [
     "FIRST_VERSION_WITH_EPOCHS",
@@ -77,26 +82,29 @@ class ProducerStateManager:
         directory: The partition directory, where snapshots are; it need not exist yet.
         disk: Where the files live.
         expiration_ms: How long a producer is kept after its newest batch or marker.
-        requires_verification: Whether the first batch of a transaction is refused unless its
-            coordinator has verified it.
+        verification_switch: Whether the first batch of a transaction is refused unless its
+            coordinator has verified it; off if not given.
 
     Attributes:
-        producers: Producer id -> entry. Read by others, changed here.
+        producers: Producer id -> entry. Read by others, changed here; an entry only if it is
+            `own`.
+        views: Those that other threads may still read.
+        snapshots: The files.
         map_end_offset: The end of the applied part of the log, exclusive.
         last_snapshot_offset: No snapshot is needed up to here.
     """
 
     __slots__ = (
-        "_disk",
         "_transactions",
-        "directory",
         "expiration_ms",
         "last_snapshot_offset",
         "map_end_offset",
         "producers",
-        "requires_verification",
+        "snapshots",
         "topic_partition",
+        "verification_switch",
         "verifications",
+        "views",
     )
 
     def __init__(
@@ -106,23 +114,38 @@ class ProducerStateManager:
         *,
         disk: Disk,
         expiration_ms: int,
-        requires_verification: bool = False,
+        verification_switch: VerificationSwitch | None = None,
     ) -> None:
         self.topic_partition = topic_partition
-        # Replaced when the directory of the log is renamed.
-        self.directory = directory
+        self.snapshots = snapshot_files.SnapshotFiles(disk, directory)
         self.expiration_ms = expiration_ms
-        self.requires_verification = requires_verification
+        self.verification_switch = verification_switch or VerificationSwitch()
         self.verifications = Verifications()
         self.producers: dict[int, ProducerEntry] = {}
+        self.views: list[ProducerView] = []
         self.map_end_offset = 0
         self.last_snapshot_offset = 0
-        self._disk = disk
         self._transactions = UnstableTransactions()
 
     @property
     def is_empty(self) -> bool:
         return not self.producers and not self._transactions
+
+    def view(self) -> ProducerView:
+        """The producers as of now, for another thread."""
+        view = ProducerView(self.producers)
+        self.views.append(view)
+        return view
+
+    def own(self, entry: ProducerEntry) -> ProducerEntry:
+        """The entry to edit: a copy that takes the place of one that another thread may read."""
+        views = self.views
+        while views and not views[-1].is_read:
+            views.pop()
+        if not views or views[-1].entries.get(entry.producer_id) is not entry:
+            return entry
+        copy = self.producers[entry.producer_id] = entry.copy()
+        return copy
 
     # Appending
 
@@ -137,7 +160,7 @@ class ProducerStateManager:
             ApiError: 45, 47 or 48, by the table above.
         """
         entry = self.producers.get(header.producer_id)
-        if header.attributes & TRANSACTIONAL_MASK and self.requires_verification:
+        if header.attributes & TRANSACTIONAL_MASK and self.verification_switch.is_on:
             self.verifications.check(self.topic_partition, header, entry, origin)
         if entry is None:
             return None
@@ -176,7 +199,7 @@ class ProducerStateManager:
         by the question alone, and is asked even where nothing is verified.
         """
         entry = self.producers.get(header.producer_id)
-        return (adds or self.requires_verification) and is_first_of_transaction(
+        return (adds or self.verification_switch.is_on) and is_first_of_transaction(
             header, entry, is_sequenced=header.base_sequence >= 0
         )
 
@@ -274,9 +297,12 @@ class ProducerStateManager:
         if entry is None:
             entry = ProducerEntry(header.producer_id, producer_epoch)
             self.producers[header.producer_id] = entry
-        elif entry.producer_epoch != producer_epoch:
-            entry.producer_epoch = producer_epoch
-            entry.batches.clear()
+        else:
+            if self.views:
+                entry = self.own(entry)
+            if entry.producer_epoch != producer_epoch:
+                entry.producer_epoch = producer_epoch
+                entry.batches.clear()
         timestamp = header.max_timestamp
         entry.last_timestamp = timestamp
         entry.batches.append(
@@ -304,9 +330,12 @@ class ProducerStateManager:
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch)
-        elif entry.producer_epoch != producer_epoch:
-            entry.producer_epoch = producer_epoch
-            entry.batches.clear()
+        else:
+            if self.views:
+                entry = self.own(entry)
+            if entry.producer_epoch != producer_epoch:
+                entry.producer_epoch = producer_epoch
+                entry.batches.clear()
         entry.last_timestamp = max_timestamp
         last_sequence = base_sequence
         if base_sequence >= 0:  # The mask lets 0 follow the largest.
@@ -323,9 +352,12 @@ class ProducerStateManager:
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
-        elif entry.producer_epoch != header.producer_epoch:
-            entry.producer_epoch = header.producer_epoch
-            entry.batches.clear()
+        else:
+            if self.views:
+                entry = self.own(entry)
+            if entry.producer_epoch != header.producer_epoch:
+                entry.producer_epoch = header.producer_epoch
+                entry.batches.clear()
         entry.coordinator_epoch = marker.coordinator_epoch
         # A marker keeps the entry alive: without the entry, an older coordinator's marker would be
         # accepted (KAFKA-9144).
@@ -348,6 +380,7 @@ class ProducerStateManager:
         """
         is_richer = other.producers.keys() > self.producers.keys()
         self.producers = other.producers
+        self.views.extend(other.views)  # Some of its entries are in them.
         self.verifications = other.verifications  # Questions under way hold that one.
         self._transactions = other._transactions  # noqa: SLF001 - of the same class
         self.map_end_offset = other.map_end_offset
@@ -413,19 +446,12 @@ class ProducerStateManager:
             OSError: The disk refused.
         """
         lowest = log_start_offset + 1 if oldest is None else oldest
-        outside = [
-            offset for offset in self.snapshot_offsets() if not lowest <= offset <= log_end_offset
-        ]
-        for offset in outside:
-            self.delete_snapshot(offset)
-        if outside:
-            # A snapshot that reappeared after a crash would count as one of the new records.
-            self._disk.fsync_dir(self.directory)
+        self.snapshots.keep_between(lowest, log_end_offset)
         if self.map_end_offset == log_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
             return
         for offset in self.reload(log_start_offset, log_end_offset, now_ms, oldest=oldest):
-            self.delete_snapshot(offset)
+            self.snapshots.delete(offset)
 
     def reload(
         self, log_start_offset: int, end_offset: int, now_ms: int, *, oldest: int | None = None
@@ -441,11 +467,11 @@ class ProducerStateManager:
         self._clear(log_start_offset)
         lowest = log_start_offset + 1 if oldest is None else oldest
         damaged: list[int] = []
-        for offset in reversed(self.snapshot_offsets()):
+        for offset in reversed(self.snapshots.offsets()):
             if not lowest <= offset <= end_offset:
                 continue
             try:
-                entries = producer_snapshot.load_snapshot(self._disk, self.directory, offset)
+                entries = self.snapshots.load(offset)
             except CorruptSnapshotError as error:
                 logger.warning("%s: passed over a snapshot: %s", self.topic_partition, error)
                 damaged.append(offset)
@@ -481,10 +507,10 @@ class ProducerStateManager:
         Raises:
             OSError: The disk refused.
         """
-        if not producer_snapshot.is_vouched_for(self._disk, self.directory, offset):
+        if not self.snapshots.is_vouched_for(offset):
             return
         try:
-            entries = producer_snapshot.load_snapshot(self._disk, self.directory, offset)
+            entries = self.snapshots.load(offset)
         except CorruptSnapshotError as error:
             logger.warning("%s: passed over a snapshot: %s", self.topic_partition, error)
             return
@@ -498,8 +524,9 @@ class ProducerStateManager:
             OSError: The disk refused.
         """
         self._clear(offset)
-        for snapshot_offset in self.snapshot_offsets():
-            self.delete_snapshot(snapshot_offset)
+        self.snapshots.withdraw()
+        for snapshot_offset in self.snapshots.offsets():
+            self.snapshots.delete(snapshot_offset)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
         """Applies a new log start; producers stay, see the module's docstring."""
@@ -516,81 +543,35 @@ class ProducerStateManager:
 
     # Snapshots
 
-    def snapshot_offsets(self) -> list[int]:
-        """Offsets of the snapshots on disk, ascending."""
-        return producer_snapshot.list_snapshots(self.directory)
-
-    @property
-    def latest_snapshot_offset(self) -> int | None:
-        return max(self.snapshot_offsets(), default=None)
-
     def take_snapshot(self, *, sync: bool = True) -> str | None:
         """Writes a snapshot if the state has changed since the last one; returns the path.
 
         Args:
-            sync: Whether it is durable on return; else `sync_snapshot` has to follow before the
-                recovery point passes `map_end_offset`.
+            sync: Whether it is durable on return; else `SnapshotFiles.sync` has to follow before
+                the recovery point passes `map_end_offset`.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        self.snapshots.finish()
+        offset = self.map_end_offset
+        if offset <= self.last_snapshot_offset:
+            return None
+        path = self.snapshots.write(offset, list(self.producers.values()), sync=sync)
+        self.last_snapshot_offset = offset
+        return path
+
+    def begin_snapshot(self) -> None:
+        """Takes a snapshot as `take_snapshot` does without a sync, if there are few producers.
+
+        That of many is begun: a thread has to write it, see `SnapshotFiles.unwritten`.
 
         Raises:
             OSError: The disk refused.
         """
         offset = self.map_end_offset
-        if offset <= self.last_snapshot_offset:
-            return None
-        path = producer_snapshot.write_snapshot(
-            self._disk, self.directory, offset, list(self.producers.values()), sync=sync
-        )
-        self.last_snapshot_offset = offset
-        return path
-
-    def sync_snapshot(self, offset: int) -> bool:
-        """Makes the snapshot of `offset` durable. Returns False if there is none (any more).
-
-        Raises:
-            OSError: The disk refused.
-        """
-        return producer_snapshot.sync_snapshot(self._disk, self.directory, offset)
-
-    def delete_snapshot(self, offset: int, *, renamed: bool = False) -> bool:
-        """Removes the snapshot of `offset`; returns whether there was one.
-
-        Args:
-            renamed: Remove the file that `rename_snapshot_deleted` made, and keep a snapshot of the
-                same offset written since.
-
-        Raises:
-            OSError: The disk refused.
-        """
-        return producer_snapshot.delete_snapshot(
-            self._disk, self.directory, offset, renamed=renamed
-        )
-
-    def rename_snapshot_deleted(self, offset: int) -> str | None:
-        """Renames the snapshot of `offset` along with its segment; returns its new path.
-
-        Raises:
-            OSError: The disk refused.
-        """
-        return producer_snapshot.rename_snapshot_deleted(self._disk, self.directory, offset)
-
-    def remove_stray_snapshots(
-        self, segment_base_offsets: Iterable[int], recovery_point: int = -1
-    ) -> None:
-        """Removes snapshots that belong to no segment.
-
-        Two stay: the newest one if it lies above all segments, since an orderly stop made it; and
-        the newest one up to the recovery point, from which the next recovery will continue.
-
-        Raises:
-            OSError: The disk refused.
-        """
-        bases = set(segment_base_offsets)
-        strays = [offset for offset in self.snapshot_offsets() if offset not in bases]
-        kept = {max((offset for offset in strays if offset <= recovery_point), default=-1)}
-        if strays and strays[-1] > max(bases, default=-1):
-            kept.add(strays[-1])
-        for offset in strays:
-            if offset not in kept:
-                self.delete_snapshot(offset)
-        for offset in set(list_recent(self.directory)) - set(self.snapshot_offsets()):
-            delete_recent(self._disk, self.directory, offset)
+        if not snapshot_files.are_many(len(self.producers)):
+            self.take_snapshot(sync=False)
+        elif offset > self.last_snapshot_offset:
+            self.snapshots.begin(offset, self.view())
+            self.last_snapshot_offset = offset

@@ -17,12 +17,20 @@ It remembers the lowest sequence that it was begun with: if the first of several
 be verified, none of the later ones may be appended before it.
 """
 
+from typing import final
+
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import BatchHeader
 from odradek.storage.producers.entry import ProducerEntry
 
-__all__ = ["MAX_VERIFICATIONS", "Verification", "Verifications", "is_first_of_transaction"]
+__all__ = [
+    "MAX_VERIFICATIONS",
+    "Verification",
+    "VerificationSwitch",
+    "Verifications",
+    "is_first_of_transaction",
+]
 
 # Of one partition; beyond it the oldest is dropped, and its batch is sent again. A hundred times as
 # many as producers that begin a transaction at the same moment, and some hundred kilobytes.
@@ -43,6 +51,21 @@ def is_first_of_transaction(
     if entry.current_transaction_first_offset is not None:
         return False
     return not is_sequenced or entry.find_batch(header.base_sequence, header.last_sequence) is None
+
+
+@final
+class VerificationSwitch:
+    """Whether transactions are verified before their first batch; shared by the logs of a broker.
+
+    Attributes:
+        is_on: May change at any time. A batch whose verification is under way is appended either
+            way; one that was not verified while the switch was off is sent again by its client.
+    """
+
+    __slots__ = ("is_on",)
+
+    def __init__(self, *, is_on: bool = False) -> None:
+        self.is_on = is_on
 
 
 class Verification:

@@ -59,6 +59,9 @@ __all__ = ["load_log"]
 
 logger = logging.getLogger(__name__)
 
+# A load that takes this long gets a line.
+_LONG_LOAD_MS = 1_000
+
 _T = TypeVar("_T")
 
 
@@ -158,10 +161,13 @@ class _Loader:
             for segment in self._segments:
                 segment.close_handles()
             raise
-        logger.info(
+        # One line for each of a thousand partitions would hide the lines that matter.
+        elapsed_ms = self._services.clock.monotonic_ms() - started_ms
+        logger.log(
+            logging.INFO if elapsed_ms >= _LONG_LOAD_MS else logging.DEBUG,
             "%s: loaded %d segments, offsets %d to %d, in %d ms",
             self._topic_partition, len(self._segments), log.log_start_offset, log.log_end_offset,
-            self._services.clock.monotonic_ms() - started_ms,
+            elapsed_ms,
         )  # fmt: skip
         return log
 
@@ -258,7 +264,7 @@ class _Loader:
         if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
             return
         bases = [segment.base_offset for segment in log.segments]
-        state.remove_stray_snapshots(bases, self._recovery_point)
+        state.snapshots.remove_strays(bases, self._recovery_point)
         log.rebuild_producer_state()
 
     # Segments

@@ -37,7 +37,7 @@ class RecordedProducers:
             self._directory,
             disk=self._services.disk,
             expiration_ms=self._services.producer_id_expiration_ms,
-            requires_verification=self._services.requires_verification,
+            verification_switch=self._services.verification_switch,
         )
 
     def state_at(self, offset: int, log_start_offset: int) -> ProducerStateManager:

@@ -17,15 +17,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from odradek.errors import ApiError, CorruptIndexError, OdradekError
+from odradek.protocol.enums import EARLIEST, LATEST, MAX_TIMESTAMP
 from odradek.records.batch import BatchHeader, Buffer
 from odradek.records.record import Record, read_records
 from odradek.storage.log.log import Log
 from odradek.storage.segments.segment import LogSegment
 
 __all__ = [
-    "EARLIEST_TIMESTAMP",
-    "LATEST_TIMESTAMP",
-    "MAX_TIMESTAMP",
     "OpenedBatches",
     "SearchDeferredError",
     "TimestampedOffset",
@@ -33,10 +31,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
-
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
 
 # Records that are read one by one within half a millisecond.
 _FEW_RECORDS = 300
@@ -83,9 +77,9 @@ def fetch_offset_by_timestamp(
     """
     log.check_usable()
     try:
-        if timestamp == EARLIEST_TIMESTAMP:
+        if timestamp == EARLIEST:
             return _answer(log, -1, log.log_start_offset)
-        if timestamp == LATEST_TIMESTAMP:
+        if timestamp == LATEST:
             return _answer(log, -1, log.log_end_offset)
         if timestamp == MAX_TIMESTAMP:
             return _record_with_max_timestamp(log, opened)

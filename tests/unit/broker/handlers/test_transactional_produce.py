@@ -45,6 +45,8 @@ class Coordinators:
         self.errors: list[ErrorCode | Exception] = [_NONE]
         self.answers: dict[TopicPartition, ErrorCode] = {}
         self.on_asked: Callable[[], object] = lambda: None
+        # How many of the next questions are answered at once.
+        self.immediate_count = 0
 
     async def add_partitions(
         self,
@@ -56,6 +58,25 @@ class Coordinators:
         verify_only: bool,
     ) -> Mapping[TopicPartition, ErrorCode]:
         asked = (transactional_id, producer_id, producer_epoch, tuple(partitions), verify_only)
+        return self._answer(asked)
+
+    def try_add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> Mapping[TopicPartition, ErrorCode] | None:
+        if not self.immediate_count:
+            return None
+        self.immediate_count -= 1
+        asked = (transactional_id, producer_id, producer_epoch, tuple(partitions), verify_only)
+        return self._answer(asked)
+
+    def _answer(self, asked: Asked) -> Mapping[TopicPartition, ErrorCode]:
+        partitions = asked[3]
         self.asked.append(asked)
         self.on_asked()
         error = self.errors.pop(0) if len(self.errors) > 1 else self.errors[0]
@@ -87,7 +108,7 @@ class Producers:
         delta = LocalDelta(controller_id=BROKER_ID, controller_epoch=1, hosted=hosted)
         apply_local(self.broker.replicas, delta)
         for partition in range(3):
-            self.log(partition).producer_state.requires_verification = True
+            self.log(partition).producer_state.verification_switch.is_on = True
         self.coordinators = Coordinators()
         self.tasks = Tasks()
         self.tasks.on_sleep = lambda seconds: self.broker.clock.advance(int(seconds * 1000))
@@ -188,7 +209,7 @@ def test_only_the_first_batch_of_a_transaction_is_verified(
 def test_without_verification_the_partition_is_added_all_the_same(producers: Producers) -> None:
     """10 section 9.9: the switch drops the check, not the news for the coordinator."""
     for partition in range(3):
-        producers.log(partition).producer_state.requires_verification = False
+        producers.log(partition).producer_state.verification_switch.is_on = False
     assert producers.produce(transactional(), version=12) == [_NONE]
     asked = ("x", 4000, 0, (TopicPartition("t", 0),), False)
     assert producers.coordinators.asked == [asked]
@@ -318,6 +339,32 @@ def test_a_coordinator_that_ends_the_transaction_before_is_asked_again(
     fresh = transactional(producer_id=4001)
     assert producers.produce(fresh, version=12) == [ErrorCode.NOT_ENOUGH_REPLICAS]
     assert len(producers.tasks.slept_s) == 3 + 5
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_coordinator_here_is_asked_at_once(producers: Producers, version: int) -> None:
+    """Without a task: the batch is appended before anything else happens."""
+    producers.coordinators.immediate_count = 2
+    producers.send({0: transactional(), 1: transactional()}, version=version)
+    assert [row.error_code for row in producers.rows()] == [_NONE] * 2
+    assert not producers.tasks.waiting
+    partitions = (TopicPartition("t", 0), TopicPartition("t", 1))
+    assert producers.coordinators.asked == [("x", 4000, 0, partitions, version == 11)]
+    producers.coordinators.errors = [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    producers.send({2: transactional()}, version=version)
+    assert [row.error_code for row in producers.rows()] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert not producers.tasks.waiting
+    assert producers.failures() == 1
+
+
+def test_a_coordinator_here_that_ends_the_transaction_before_is_asked_again(
+    producers: Producers,
+) -> None:
+    producers.coordinators.immediate_count = 1
+    producers.coordinators.errors = [*[ErrorCode.CONCURRENT_TRANSACTIONS] * 2, _NONE]
+    assert producers.produce(transactional(), version=12) == [_NONE]
+    assert producers.tasks.slept_s == [0.02] * 2
+    assert len(producers.coordinators.asked) == 3
 
 
 def test_a_marker_overtakes_the_answer(producers: Producers) -> None:

@@ -336,3 +336,39 @@ async def test_deserializers_and_interceptors_see_every_record() -> None:
         values: list[object] = [record.value for record in records]
         assert values == ["a"]
         assert interceptor.seen == ["a", "b"]
+
+
+async def test_an_iteration_moves_the_position_record_by_record() -> None:
+    """A loop that ends early has consumed what it was given, although more was fetched."""
+    async with scripted() as broker, consumer_of(broker) as consumer:
+        script_topic(broker, fetched(batch(0, b"a", b"b", b"c", b"d", b"e")), never_answer)
+        await consumer.assign([TP])
+        await consumer.seek(TP, 0)
+        values = []
+        async for record in consumer:
+            values.append(record.value)
+            assert await consumer.position(TP) == record.offset + 1
+            if len(values) == 2:
+                break
+        assert values == [b"a", b"b"]
+        assert (await anext(consumer)).value == b"c"
+        some = await consumer.poll(WAIT_S, max_records=1)
+        assert [one.value for one in some] == [b"d"]
+        assert await poll_values(consumer) == [b"e"]
+
+
+async def test_columns_have_the_rest_of_a_batch_that_a_poll_began() -> None:
+    async with scripted() as broker, consumer_of(broker) as consumer:
+        script_topic(broker, fetched(batch(0, b"a", b"bc", b"d") + batch(3, b"e")), never_answer)
+        await consumer.assign([TP])
+        await consumer.seek(TP, 0)
+        await consumer.poll(WAIT_S, max_records=1)
+        rest = await consumer.poll_columns(WAIT_S)
+        found = [
+            (one.topic, one.partition, memoryview(one.columns.offset).cast("q").tolist())
+            for one in rest
+        ]
+        assert found == [("t", 0, [1, 2]), ("t", 0, [3])]
+        assert [bytes(one.columns.value.data) for one in rest] == [b"bcd", b"e"]
+        assert memoryview(rest[0].columns.timestamp).cast("q").tolist() == [1_000, 1_000]
+        assert await consumer.position(TP) == 4

@@ -234,6 +234,18 @@ async def test_a_failure_that_nobody_asks_for_is_logged(
     assert "never retrieved" not in caplog.text
 
 
+async def test_a_batch_that_is_given_up_has_the_error_of_its_last_attempt() -> None:
+    async with scripted() as broker:
+        script(broker, refuse(ErrorCode.NOT_ENOUGH_REPLICAS, error_message="1 in sync, 2 wanted"))
+        settings = {"delivery_timeout_ms": 60, "request_timeout_ms": 50}
+        async with producer_of(broker, **settings) as producer:
+            delivery = await producer.send("t", b"a")
+            with pytest.raises(TimeoutError, match=r"within 60 ms.*1 in sync") as told:
+                await delivery
+        assert isinstance(told.value, ApiError)
+        assert told.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
 async def test_the_delivery_timeout_bounds_everything() -> None:
     """09:CL-15: from `send` to failure, retries included."""
     async with scripted() as broker:

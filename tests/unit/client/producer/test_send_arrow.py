@@ -1,6 +1,7 @@
 """Tables of Arrow to batches: rows to partitions, types, one outcome for all (09:CL-17)."""
 
 import asyncio
+from array import array
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from odradek.errors import ApiError, ErrorCode, OdradekError, RecordTooLargeErro
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.produce import ProduceRequest
 from odradek.records.record import Record, read_records
+from odradek.records.rows import BinaryInput, NumberInput, Rows
 from tests.support.network import eventually
 from tests.support.produced import Log, producer_of, refuse, script, sent_batches
 from tests.support.scripted_broker import ScriptedBroker, missing_topic, scripted, told_topic
@@ -511,3 +513,22 @@ async def test_a_topic_that_is_forgotten_while_another_is_asked_about_is_learned
 
     assert [(one.topic, one.record_count) for one in found.ranges] == [("t", 1), ("u", 1)]
     assert [batch.values for batch in sent_batches(broker)] == [[b""], [b"a"], [b"b"]]
+
+
+async def test_rows_without_arrow() -> None:
+    """`send_rows`: the same for columns that the caller has put together."""
+    values = b"abcdef"
+    offsets = array("i", [0, 1, 3, 3, 6])
+    key = BinaryInput(0, bytes([0b1001]), memoryview(array("i", [0, 1, 1, 1, 2])).cast("B"), b"xy")
+    rows = Rows(
+        4, key=key, value=BinaryInput(0, None, memoryview(offsets).cast("B"), values), timestamp=7
+    )
+    async with scripted() as broker:
+        script(broker, Log().append, partitions=2)
+        async with producer_of(broker) as producer:
+            partitions = NumberInput(0, None, memoryview(array("i", [1, 0, 1, 1])).cast("B"))
+            found = await (await producer.send_rows("t", rows, partitions))
+            assert found.record_count == 4
+        ones = [(one.timestamp, one.key, one.value) for one in sent_records(broker, 1)]
+        assert ones == [(7, b"x", b"a"), (7, None, b""), (7, b"y", b"def")]
+        assert [one.value for one in sent_records(broker, 0)] == [b"bc"]

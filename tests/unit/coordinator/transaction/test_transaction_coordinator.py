@@ -6,12 +6,17 @@ import tracemalloc
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
 from odradek.coordinator.transaction.coordinator import TransactionCoordinator
 from odradek.coordinator.transaction.decisions import Answer, ProducerIdentity
-from odradek.coordinator.transaction.markers import DELETED_AFTER_MS, RETRY_MS
+from odradek.coordinator.transaction.markers import (
+    DELETED_AFTER_MS,
+    RETRY_MS,
+    SUPERSEDED_RETRY_MS,
+)
 from odradek.coordinator.transaction.records import (
     TransactionRecord,
     encode_transaction_key,
@@ -29,7 +34,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PARTITIONS = {"t": frozenset({0, 1})}
 
 
-def run(scenario: Callable[[TransactionWorld], Awaitable[None]], **options: int) -> None:
+def run(scenario: Callable[[TransactionWorld], Awaitable[None]], **options: Any) -> None:
     async def live() -> None:
         world = TransactionWorld(**options)
         await settle()
@@ -100,6 +105,142 @@ def test_a_transaction_is_committed_everywhere() -> None:
         [refused] = end(world, producer, is_commit=False)
         assert refused.error is ErrorCode.INVALID_TXN_STATE, "10:TX-9"
         assert [marker.coordinator_epoch for marker in world.sent] == [0]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_without_replicas_a_transaction_is_completed_within_its_decision(is_commit: bool) -> None:
+    """The producer's next transaction need not wait for the end of this one."""
+
+    async def scenario(world: TransactionWorld) -> None:
+        producer = await begun(world)
+        assert end(world, producer, is_commit=is_commit) == [Answer(NONE)]
+        assert state_of(world) is (S.COMPLETE_COMMIT if is_commit else S.COMPLETE_ABORT)
+        assert add(world, producer) == [NONE]
+        assert len(world.sent) == 1
+        for tp in (T0, T1):
+            ended = world.partition(tp)
+            assert (ended.committed if is_commit else ended.aborted) == ["record"]
+
+    run(scenario, is_replicated=False)
+
+
+def test_the_decision_is_durable_before_a_marker_is_written_at_once() -> None:
+    """10:TX-6."""
+
+    async def scenario(world: TransactionWorld) -> None:
+        producer = await begun(world)
+        states: list[TransactionState] = []
+        world.before_marker = lambda _marker, _tp: states.append(state_of(world))
+        end(world, producer)
+        assert states == [S.PREPARE_COMMIT] * 2
+        producer = (await init(world)).identity
+        add(world, producer)
+        world.topic.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert end(world, producer) == [Answer(ErrorCode.NOT_COORDINATOR)]
+        assert len(states) == 2
+
+    run(scenario, is_replicated=False)
+
+
+def test_a_partition_that_refuses_a_marker_at_once_gets_it_later() -> None:
+    async def scenario(world: TransactionWorld) -> None:
+        producer = await begun(world)
+        world.refusals[T1] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert end(world, producer) == [Answer(NONE)]
+        assert state_of(world) is S.PREPARE_COMMIT
+        assert world.partition(T0).committed == ["record"]
+        await world.tasks.advance(RETRY_MS)
+        assert world.partition(T1).committed == ["record"]
+        assert state_of(world) is S.COMPLETE_COMMIT
+        assert world.partition(T0).marker_count == 1
+
+    run(scenario, is_replicated=False)
+
+
+def test_a_marker_that_fails_at_once_is_sent() -> None:
+    """The decision is durable, and its producer gets its answer."""
+
+    async def scenario(world: TransactionWorld) -> None:
+        producer = await begun(world)
+        failures = [RuntimeError("a bug")]
+
+        def fail_once(_marker: object, _tp: TopicPartition) -> None:
+            if failures:
+                raise failures.pop()
+
+        world.before_marker = fail_once
+        assert end(world, producer) == [Answer(NONE)]
+        await settle()
+        assert state_of(world) is S.COMPLETE_COMMIT
+        assert len(world.sent) == 2
+
+    run(scenario, is_replicated=False)
+
+
+@pytest.mark.parametrize("leader", [1, -1, None])
+def test_a_marker_for_elsewhere_is_not_written_at_once(leader: int | None) -> None:
+    async def scenario(world: TransactionWorld) -> None:
+        producer = await begun(world)
+        for tp in (T0, T1):
+            world.leaders[tp] = 0 if tp == T0 else leader
+        assert end(world, producer) == [Answer(NONE)]
+        assert state_of(world) is S.PREPARE_COMMIT
+        assert not world.sent
+        world.leaders.clear()
+        await world.tasks.advance(RETRY_MS)
+        assert state_of(world) is S.COMPLETE_COMMIT
+
+    run(scenario, is_replicated=False)
+
+
+def test_an_end_that_cannot_be_stored_at_once_is_stored_later() -> None:
+    async def scenario(world: TransactionWorld) -> None:
+        producer = await begun(world)
+
+        def fail_next(_marker: object, _tp: TopicPartition) -> None:
+            world.topic.error = ErrorCode.NOT_ENOUGH_REPLICAS
+
+        world.before_marker = fail_next
+        assert end(world, producer) == [Answer(NONE)]
+        assert state_of(world) is S.PREPARE_COMMIT
+        world.topic.error = NONE
+        await world.tasks.advance(RETRY_MS)
+        assert state_of(world) is S.COMPLETE_COMMIT
+        assert len(world.sent) == 1
+
+    run(scenario, is_replicated=False)
+
+
+@pytest.mark.parametrize("is_replicated", [False, True])
+def test_a_leader_asks_at_once_where_no_replica_is_awaited(is_replicated: bool) -> None:
+    """10 section 9.9: otherwise nothing is done, and the question is asked again to be awaited."""
+
+    async def scenario(world: TransactionWorld) -> None:
+        producer = (await init(world)).identity
+        ask = partial(world.coordinator.try_add_partitions, "tx", *producer, (T0,))
+        abortable = {T0: ErrorCode.TRANSACTION_ABORTABLE}
+        assert ask(verify_only=True) == abortable
+        world.topic.is_replicated = is_replicated
+        if is_replicated:
+            assert ask(verify_only=False) is None
+            assert state_of(world) is S.EMPTY
+            assert add(world, producer) == [], "nothing is under way"
+            assert ask(verify_only=False) == {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
+            world.topic.replicate()
+        else:
+            assert ask(verify_only=False) == {T0: NONE}
+        assert state_of(world) is S.ONGOING
+        assert ask(verify_only=True) == ask(verify_only=False) == {T0: NONE}
+        fenced = ProducerIdentity(producer.producer_id, producer.producer_epoch + 1)
+        for verify_only in (True, False):
+            refused = world.coordinator.try_add_partitions(
+                "tx", *fenced, (T0,), verify_only=verify_only
+            )
+            assert refused == {T0: ErrorCode.PRODUCER_FENCED}
+        world.coordinator.stop()
+        assert ask(verify_only=False) == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
     run(scenario)
 
@@ -293,19 +434,74 @@ def _gauges(world: TransactionWorld) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
-    "error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED]
-)
-def test_a_marker_that_is_refused_as_old_ends_its_delivery(error: ErrorCode) -> None:
+@pytest.mark.parametrize("is_replicated", [True, False])
+def test_a_partition_with_a_newer_epoch_of_the_producer_needs_no_marker(
+    is_replicated: bool,
+) -> None:
+    """Nothing of the transaction is open there; its producer would wait for ever otherwise."""
+
     async def scenario(world: TransactionWorld) -> None:
         producer = await begun(world)
-        world.refusals[T0] = [error]
+        world.refusals[T0] = [ErrorCode.INVALID_PRODUCER_EPOCH] * 2
         end(world, producer)
-        await world.tasks.advance(10 * RETRY_MS)
+        await settle()
+        assert state_of(world) is S.COMPLETE_COMMIT
+        assert world.partition(T1).committed == ["record"]
+        assert add(world, producer) == [NONE]
+
+    run(scenario, is_replicated=is_replicated)
+
+
+def test_a_partition_with_a_newer_coordinator_is_asked_again_later() -> None:
+    """10 section 9.7: this broker may be about to learn that it is not the coordinator any more."""
+
+    async def scenario(world: TransactionWorld) -> None:
+        producer = await begun(world)
+        world.refusals[T0] = [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+        end(world, producer)
+        await world.tasks.advance(SUPERSEDED_RETRY_MS - RETRY_MS)
         assert state_of(world) is S.PREPARE_COMMIT
         assert len(world.sent) == 1
+        await world.tasks.advance(2 * RETRY_MS)
+        assert state_of(world) is S.COMPLETE_COMMIT
+        assert world.partition(T0).committed == ["record"]
 
     run(scenario)
+
+
+def test_a_coordinator_that_was_replaced_asks_no_more() -> None:
+    async def scenario(world: TransactionWorld) -> None:
+        producer = await begun(world)
+        world.refusals[T0] = [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+        end(world, producer)
+        await settle()
+        world.coordinator._loader.resign(0, world.leader_epoch + 1)
+        await world.tasks.advance(2 * SUPERSEDED_RETRY_MS)
+        assert len(world.sent) == 1
+        assert world.partition(T0).committed == []
+
+    run(scenario)
+
+
+def test_the_ids_of_a_partition_that_is_unloaded_are_freed_in_slices() -> None:
+    """They and their partition name each other: a collection would take one turn for all."""
+
+    async def scenario(world: TransactionWorld) -> None:
+        for number in range(1_000):
+            await world.coordinator.init_producer_id(f"tx-{number}", 1_000, None, _ignore)
+        await settle()
+        loaded = world.coordinator._registry.partitions[0]
+        assert len(loaded.transactions) == 1_000
+        world.coordinator._loader.resign(0, world.leader_epoch + 1)
+        assert len(loaded.transactions) == 1_000, "not within the change of the leader"
+        await settle()
+        assert loaded.transactions == {}
+
+    run(scenario)
+
+
+def _ignore(_answer: Answer) -> None:
+    """The test looks at the log."""
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,11 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.replication.following.leader_endpoint import FetchAnswer, PartitionAnswer
+from odradek.replication.following.leader_endpoint import (
+    FetchAnswer,
+    FetchQuestion,
+    PartitionAnswer,
+)
 from odradek.replication.following.partition_states import (
     FollowedPartition,
     FollowedPartitions,
@@ -19,7 +23,7 @@ from odradek.replication.following.reconciliation import (
     decide_truncation,
 )
 from odradek.replication.following.replica_fetchers import fetcher_name
-from odradek.replication.following.session import FollowerSession
+from odradek.replication.following.session import MOST_NEW_PARTITIONS, FollowerSession
 
 A, B, C, D, E = (TopicPartition(name, 0) for name in "abcde")
 
@@ -316,13 +320,60 @@ def test_a_topic_of_the_same_name_and_another_id() -> None:
     assert session.asked((old.bytes, 0)) is None
 
 
+def enter(session: FollowerSession, partitions: FollowedPartitions) -> list[FetchQuestion]:
+    """Builds requests, each of which is answered, until one names all that is left."""
+    questions: list[FetchQuestion] = []
+    while not questions or not questions[-1].is_last:
+        question = session.build(partitions, uses_topic_ids=False)
+        assert question is not None
+        keys = [one.key for one in question.wanted] if not questions else []
+        assert session.accept(question, answer(7, *keys)) is None
+        questions.append(question)
+    return questions
+
+
+def test_new_partitions_enter_a_session_a_few_at_a_time() -> None:
+    """Records of others would wait for a request that names a thousand."""
+    many = [TopicPartition("t", n) for n in range(2 * MOST_NEW_PARTITIONS)]
+    partitions = make(*map(state, many))
+    session = FollowerSession()
+    first = session.build(partitions, uses_topic_ids=False)
+    assert first is not None
+    assert len(first.wanted) == MOST_NEW_PARTITIONS
+    assert not first.is_last, "it must not wait for records"
+    assert session.accept(first, answer(7, *(one.key for one in first.wanted))) is None
+    # One that is known moves on and has its place at once; one that is left is removed.
+    advance(partitions, many[0], 3, 3)
+    partitions.remove([many[-1]])
+    second = session.build(partitions, uses_topic_ids=False)
+    assert second is not None
+    assert second.is_last
+    named = [one.key for one in second.wanted]
+    assert len(named) == MOST_NEW_PARTITIONS
+    assert ("t", 0) in named
+    assert many[-1] not in named
+    assert second.forgotten == []
+    assert session.accept(second, answer(7)) is None
+    third = session.build(partitions, uses_topic_ids=False)
+    assert third is not None
+    assert (third.wanted, third.is_last) == ([], True)
+
+
+def test_a_session_that_begins_anew_names_all_again() -> None:
+    many = [TopicPartition("t", n) for n in range(3 * MOST_NEW_PARTITIONS)]
+    partitions = make(*map(state, many))
+    session = FollowerSession()
+    enter(session, partitions)
+    session.fail(None)
+    named = [one.key for question in enter(session, partitions) for one in question.wanted]
+    assert sorted(named) == many
+
+
 def test_a_request_costs_what_changed() -> None:
     """05:R30: with 10,000 partitions an incremental request looks at the changed ones alone."""
     partitions = make(*(state(TopicPartition("t", n)) for n in range(10_000)))
     session = FollowerSession()
-    question = session.build(partitions, uses_topic_ids=False)
-    assert question is not None
-    session.accept(question, answer(7, *(("t", n) for n in range(10_000))))
+    assert len(enter(session, partitions)) == 10_000 // MOST_NEW_PARTITIONS
     advance(partitions, TopicPartition("t", 5), 3, 3)
     assert partitions.take_changed() == [TopicPartition("t", 5)]
     assert partitions.take_changed() == []

@@ -1,22 +1,29 @@
 """A follower's rounds against real logs on both sides (05 sections 3, 4 and 16; 15 section 5.1)."""
 
 import asyncio
+import contextlib
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from odradek.errors import ErrorCode
+from odradek.errors import DisconnectedError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.replication.fetch_session import FetchSessionCache
 from odradek.replication.following.leader_endpoint import FetchAnswer, PartitionAnswer
 from odradek.replication.throttles import UNLIMITED
 from odradek.storage.log.config import LogConfig
-from tests.support.followers import BACKOFF_MS, FOLLOWER_ID, LEADER_ID, FollowerPair
+from tests.support.followers import (
+    BACKOFF_MS,
+    FOLLOWER_ID,
+    LEADER_ID,
+    FollowerPair,
+    LocalEndpoint,
+)
 from tests.support.logs import batch, offsets, read_all
 from tests.support.replicas import stopped, tp
 
@@ -685,6 +692,105 @@ def test_an_idle_fetcher_is_stopped(pair: FollowerPair) -> None:
     pair.promote_follower(A, epoch=1)
     assert fetcher.is_stopped
     assert len(pair.fetchers) == 0
+
+
+@contextlib.asynccontextmanager
+async def running(pair: FollowerPair) -> AsyncIterator[LocalEndpoint]:
+    """The fetcher's task runs, and its first question is held."""
+    endpoint = pair.endpoint
+    endpoint.held = []
+    fetcher = pair.fetcher
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fetcher.run())
+        await until(lambda: bool(endpoint.held))
+        yield endpoint
+        fetcher.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(100):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not come to hold")
+
+
+def test_the_turn_that_brings_records_asks_for_the_next_ones(pair: FollowerPair) -> None:
+    """A producer waits for that request: it tells the leader that the record is here."""
+
+    async def scenario() -> None:
+        async with running(pair) as endpoint:
+            for end in range(1, 4):
+                produce(pair)
+                endpoint.answer_held()
+                # No other turn was taken.
+                assert pair.follower.log(A).log_end_offset == end
+                [(question, _)] = endpoint.held or []
+                [wanted] = question.wanted
+                assert wanted.fetch_offset == end
+
+    pair.follow(A)
+    asyncio.run(scenario())
+
+
+def test_what_has_to_wait_is_left_to_the_task(pair: FollowerPair) -> None:
+    """A refused session, a link that breaks, a log to be cut: the task goes on with each."""
+
+    async def scenario() -> None:
+        async with running(pair) as endpoint:
+            endpoint.answer_held()
+            endpoint.sessions = FetchSessionCache(10, random=Random(2))
+            endpoint.answer_held()
+            assert endpoint.held == []
+            await until(lambda: bool(endpoint.held))
+            assert endpoint.questions[-1].session_epoch == 0
+            endpoint.answer_held()
+
+            [(_, on_answer)] = endpoint.held
+            endpoint.held.clear()
+            on_answer(DisconnectedError("the link is cut"))
+            await until(lambda: not pair.fetcher.partitions.ready())
+            pair.end_delays()
+            pair.fetcher.wake()
+            await until(lambda: bool(endpoint.held))
+            produce(pair)
+            endpoint.answer_held()
+            assert pair.follower.log(A).log_end_offset == 1
+
+    pair.follow(A)
+    asyncio.run(scenario())
+
+
+def test_a_large_answer_lets_other_tasks_run(pair: FollowerPair) -> None:
+    async def scenario() -> None:
+        async with running(pair) as endpoint:
+            endpoint.answer_held()  # To 50 of them, and the next request names the others.
+            assert len(pair.fetcher.partitions) == 60
+            for number in range(60):
+                produce(pair, tp("many", number))
+            endpoint.answer_held()
+            assert endpoint.held == []
+            assert pair.follower.log(tp("many", 59)).log_end_offset == 0
+            await until(lambda: bool(endpoint.held))
+            assert pair.follower.log(tp("many", 59)).log_end_offset == 1
+
+    pair.follow(*(tp("many", number) for number in range(60)))
+    asyncio.run(scenario())
+
+
+def test_a_fetcher_that_stops_uses_no_later_answer(pair: FollowerPair) -> None:
+    async def scenario() -> None:
+        async with running(pair) as endpoint:
+            [(question, on_answer)] = endpoint.held or []
+            produce(pair)
+            answer = endpoint._answer(question)
+            pair.fetcher.stop()
+            on_answer(answer)
+        assert pair.follower.log(A).log_end_offset == 0
+        assert endpoint.held is None
+
+    pair.follow(A)
+    asyncio.run(scenario())
 
 
 def test_a_directory_that_fails_stops_its_partitions_alone(pair: FollowerPair) -> None:

@@ -1,5 +1,6 @@
 """Pipeline files of the tests: written with `§` where a problem is expected."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,6 +8,12 @@ from odradek.spark.pipeline.file import Loaded, load
 from odradek.spark.pipeline.graph.model import Pipeline
 
 MARK = "§"
+
+_SPEC = Path(__file__).parents[4] / "docs/spec/12-spark-pipeline.md"
+# The complete example of the specification, SP-61.
+EXAMPLE = re.findall(
+    r"^### 9\.3 .*?^```yaml\n(.*?)^```", _SPEC.read_text("utf-8"), re.MULTILINE | re.DOTALL
+)[0]
 
 # What most tests begin with; each adds what it is about.
 HEAD = """\

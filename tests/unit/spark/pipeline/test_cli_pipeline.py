@@ -1,6 +1,8 @@
 """`odradek pipeline init`, `validate` and `plan`: output, exit codes, and no Spark."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,18 +10,81 @@ from pathlib import Path
 import pytest
 
 from odradek.cli.pipeline import ACTIONS
-from odradek.spark.pipeline.file.example import EXAMPLE
+from odradek.spark.pipeline.file import load
+from odradek.spark.pipeline.file.starters import TEMPLATES, read_template
+from odradek.spark.pipeline.graph.model import Pipeline, TableInput
 from tests.support.commands import run_command
-from tests.unit.spark.pipeline.files import HEAD, SINK, SOURCE
-
-SPEC = Path(__file__).parents[4] / "docs/spec/12-spark-pipeline.md"
+from tests.unit.spark.pipeline.files import EXAMPLE, HEAD, SINK, SOURCE
 
 
-def test_the_example_is_the_documented_one() -> None:
-    """12:SP-61."""
-    text = SPEC.read_text(encoding="utf-8")
+def test_the_example_is_the_documented_one(tmp_path: Path) -> None:
+    """12:SP-61: with comments, and with its small table in the file, so that it runs as it is."""
+    (tmp_path / "spec.yaml").write_text(EXAMPLE)
+    run_command("pipeline", "init", str(tmp_path / "orders.yaml"))
 
-    assert f"```yaml\n{EXAMPLE}```" in text
+    plans = [
+        run_command("pipeline", "plan", str(tmp_path / name), "--json").json
+        for name in ("spec.yaml", "orders.yaml")
+    ]
+
+    tables = [one["sources"].pop("users") for one in plans]
+    assert plans[0] == plans[1]
+    assert [one["columns"] for one in tables] == [["user", "country"]] * 2
+    comments = re.findall(r"^ *# ", (tmp_path / "orders.yaml").read_text(), re.MULTILINE)
+    assert len(comments) > 20
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_template_is_valid_where_it_is_written(template: str, tmp_path: Path) -> None:
+    """12:SP-61: the files that it names are there, and the commands in it name its path."""
+    path = tmp_path / "a b.yaml"
+
+    written = run_command("pipeline", "init", str(path), "--template", template)
+    checked = run_command("pipeline", "validate", str(path))
+
+    assert (written.code, written.err) == (0, "")
+    assert (checked.code, checked.err) == (0, "")
+    assert checked.out == f"{path}: pipeline '{template}' is valid\n"
+    commands = re.findall(r"^#     (odradek .*)$", path.read_text(), re.MULTILINE)
+    assert f"odradek pipeline run '{path}' --once" in commands
+    named = {word for line in commands for word in shlex.split(line) if "/" in word}
+    assert {Path(name) for name in named} <= set(tmp_path.iterdir())
+    loaded = load(str(path), environment={})
+    assert loaded.pipeline is not None
+    assert _missing_tables_of(loaded.pipeline) == []
+
+
+def _missing_tables_of(pipeline: Pipeline) -> list[str]:
+    tables = [
+        one.input.path for one in pipeline.sources.values() if isinstance(one.input, TableInput)
+    ]
+    return [path for path in tables if not Path(path).exists()]
+
+
+def test_templates_are_listed_and_mistyped_ones_suggested(tmp_path: Path) -> None:
+    listed = run_command("pipeline", "init", "--list-templates")
+    mistyped = run_command("pipeline", "init", str(tmp_path / "x.yaml"), "--template", "shp")
+    nameless = run_command("pipeline", "init")
+
+    assert [row[0] for row in listed.rows] == list(TEMPLATES)
+    assert mistyped.code == nameless.code == 2
+    assert "no template shp (did you mean 'shop'?): there are orders, people, shop" in mistyped.err
+    assert "init needs a FILE to write" in nameless.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_init_keeps_the_files_beside_it(tmp_path: Path) -> None:
+    """Nothing is written if one of several files has another content."""
+    table = tmp_path / "customers.csv"
+    table.write_text("customer,country\n")
+
+    refused = run_command("pipeline", "init", str(tmp_path / "x.yaml"), "--template", "shop")
+
+    assert refused.code == 3
+    assert f"{table} exists already, and is not overwritten" in refused.err
+    assert list(tmp_path.iterdir()) == [table]
+    table.write_text(read_template("shop").beside["customers.csv"])
+    assert run_command("pipeline", "init", str(tmp_path / "x.yaml"), "--template", "shop").code == 0
 
 
 def test_init_writes_an_example_that_is_valid(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from odradek.spark.pipeline.file import load
-from odradek.spark.pipeline.file.example import EXAMPLE
 from odradek.spark.pipeline.graph.model import (
     Action,
     DeltaTarget,
@@ -16,6 +15,7 @@ from odradek.spark.pipeline.graph.model import (
     TriggerKind,
     Watermark,
 )
+from tests.unit.spark.pipeline.files import EXAMPLE
 
 
 def test_the_complete_example_is_read(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from odradek.spark.pipeline.file.example import EXAMPLE
 from odradek.spark.pipeline.graph.fingerprint import (
     changes,
     fingerprint,
@@ -12,7 +11,7 @@ from odradek.spark.pipeline.graph.fingerprint import (
     refusal,
 )
 from odradek.spark.pipeline.graph.queries import checkpoint_path, group_id, query_names
-from tests.unit.spark.pipeline.files import HEAD, valid
+from tests.unit.spark.pipeline.files import EXAMPLE, HEAD, valid
 
 JOINED = """\
 name: shop

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from odradek.spark.pipeline.file import load
-from odradek.spark.pipeline.file.example import EXAMPLE
 from odradek.spark.pipeline.graph.model import PythonFunction, Watermark
 from odradek.spark.pipeline.graph.plan import plan
-from tests.unit.spark.pipeline.files import HEAD, SINK, SOURCE, found, read, valid
+from tests.unit.spark.pipeline.files import EXAMPLE, HEAD, SINK, SOURCE, found, read, valid
 
 BASE = HEAD + SOURCE
 

@@ -416,7 +416,8 @@ def test_foreign_names_are_skipped_with_a_warning(
         "lost+found",
         "t-00",
     ]
-    assert len(warnings) == 2  # The quorum's log has an owner and needs none.
+    skipped = [warning for warning in warnings if warning.startswith("skipping")]
+    assert len(skipped) == 2  # The quorum's log has an owner and needs none.
     broker.stop()
     assert (broker.paths[0] / "lost+found").is_dir()
 

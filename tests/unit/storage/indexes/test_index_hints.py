@@ -10,6 +10,7 @@ from crc32c import crc32c
 
 from odradek.errors import InvalidRecordError
 from odradek.model import AppendOrigin
+from odradek.protocol.enums import MAX_TIMESTAMP
 from odradek.records.batch import CRC_POSITION, iter_headers
 from odradek.records.compression import DEFAULT_MAX_DECOMPRESSED_SIZE, Codec
 from odradek.storage.log.config import LogConfig
@@ -17,7 +18,7 @@ from odradek.storage.log.expansion import ExpandedRecords, ExpansionDeferredErro
 from odradek.storage.log.log import Log
 from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.log.retention import delete_old_segments
-from odradek.storage.segments.timestamp_search import MAX_TIMESTAMP, fetch_offset_by_timestamp
+from odradek.storage.segments.timestamp_search import fetch_offset_by_timestamp
 from tests.support.logs import T0, LogFixture, batch, flip_bit, marker
 
 HOUR_MS = 3_600_000

@@ -99,7 +99,7 @@ def test_damaged_newest_snapshot_falls_back_to_the_one_before(
     assert restarted.map_end_offset == 10
     replay(restarted, 25)
 
-    assert restarted.snapshot_offsets() == [10]
+    assert restarted.snapshots.offsets() == [10]
     assert str(snapshot_file(tmp_path, 20)) in caplog.text
     for sequence in (5, 10, 15, 20):
         repeated = data_batch(sequence, 5)
@@ -139,7 +139,7 @@ def test_snapshots_outside_of_the_log_are_deleted(
 
     state.truncate_and_reload(log_start, log_end, T)
 
-    assert state.snapshot_offsets() == kept
+    assert state.snapshots.offsets() == kept
     assert state.map_end_offset == map_end
 
 
@@ -226,13 +226,13 @@ def test_truncating_fully_forgets_everything(tmp_path: Path) -> None:
 def test_snapshot_is_taken_only_if_the_log_has_moved(tmp_path: Path) -> None:
     state = new_state(tmp_path)
     assert state.take_snapshot() is None
-    assert state.latest_snapshot_offset is None
+    assert state.snapshots.latest_offset is None
 
     state.update_map_end_offset(10)  # Batches without a producer.
     assert state.take_snapshot() == str(snapshot_file(tmp_path, 10))
     assert snapshot_file(tmp_path, 10).stat().st_size == 10
     assert state.take_snapshot() is None
-    assert state.latest_snapshot_offset == state.last_snapshot_offset == 10
+    assert state.snapshots.latest_offset == state.last_snapshot_offset == 10
 
 
 def test_snapshot_is_synced_when_asked_or_later(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_snapshot_is_synced_when_asked_or_later(tmp_path: Path) -> None:
     append(state, data_batch(0))
     state.take_snapshot(sync=False)
     assert "fsync" not in [operation for operation, _ in disk.operations]
-    assert state.sync_snapshot(1)
+    assert state.snapshots.sync(1)
     append(state, data_batch(1))
     state.take_snapshot(sync=True)
     append(state, data_batch(2))
@@ -250,7 +250,7 @@ def test_snapshot_is_synced_when_asked_or_later(tmp_path: Path) -> None:
     disk.crash(mode="drop")
 
     restarted = new_state(tmp_path, disk)
-    assert restarted.snapshot_offsets() == [1, 2]
+    assert restarted.snapshots.offsets() == [1, 2]
     restarted.truncate_and_reload(0, 3, T)
     assert restarted.map_end_offset == 2
 
@@ -284,9 +284,9 @@ def test_stray_snapshots_are_removed(tmp_path: Path, bases: list[int], kept: lis
         snapshot_file(tmp_path, offset).touch()
     state = new_state(tmp_path)
 
-    state.remove_stray_snapshots(bases)
+    state.snapshots.remove_strays(bases)
 
-    assert state.snapshot_offsets() == kept
+    assert state.snapshots.offsets() == kept
 
 
 @pytest.mark.parametrize(("recovery_point", "kept"), [(9, []), (19, [10]), (20, [20]), (21, [20])])
@@ -298,9 +298,9 @@ def test_newest_snapshot_up_to_the_recovery_point_stays(
         snapshot_file(tmp_path, offset).touch()
     state = new_state(tmp_path)
 
-    state.remove_stray_snapshots([0, 40], recovery_point)
+    state.snapshots.remove_strays([0, 40], recovery_point)
 
-    assert state.snapshot_offsets() == kept
+    assert state.snapshots.offsets() == kept
 
 
 def test_newest_snapshot_stays_right_above_the_last_segment(tmp_path: Path) -> None:
@@ -309,9 +309,9 @@ def test_newest_snapshot_stays_right_above_the_last_segment(tmp_path: Path) -> N
         snapshot_file(tmp_path, offset).touch()
     state = new_state(tmp_path)
 
-    state.remove_stray_snapshots([0, 20])
+    state.snapshots.remove_strays([0, 20])
 
-    assert state.snapshot_offsets() == [20, 21]
+    assert state.snapshots.offsets() == [20, 21]
 
 
 @pytest.mark.parametrize(("log_start", "start_of_replay"), [(19, 20), (20, 20), (21, 21)])
@@ -324,27 +324,27 @@ def test_a_snapshot_at_the_log_start_is_not_loaded(
 
     assert state.map_end_offset == start_of_replay
     assert bool(state.producers) is (log_start < 20)
-    assert state.snapshot_offsets() == [10, 20]
+    assert state.snapshots.offsets() == [10, 20]
 
 
 def test_snapshot_goes_with_its_segment(tmp_path: Path) -> None:
     state = state_with_snapshots(tmp_path)
 
-    renamed = state.rename_snapshot_deleted(10)
+    renamed = state.snapshots.rename_deleted(10)
 
     assert renamed == f"{snapshot_file(tmp_path, 10)}.deleted"
-    assert state.snapshot_offsets() == [20]
-    assert state.rename_snapshot_deleted(10) is None
+    assert state.snapshots.offsets() == [20]
+    assert state.snapshots.rename_deleted(10) is None
     assert not recent_file(tmp_path, 10).exists()
     snapshot_file(tmp_path, 10).touch()  # Taken anew before the old one is removed.
-    assert state.delete_snapshot(10, renamed=True)
-    assert not state.delete_snapshot(10, renamed=True)
-    assert state.snapshot_offsets() == [10, 20]
-    assert state.delete_snapshot(10)
-    assert not state.delete_snapshot(10)
+    assert state.snapshots.delete(10, renamed=True)
+    assert not state.snapshots.delete(10, renamed=True)
+    assert state.snapshots.offsets() == [10, 20]
+    assert state.snapshots.delete(10)
+    assert not state.snapshots.delete(10)
     kept = [recent_file(tmp_path, 20).name, snapshot_file(tmp_path, 20).name]
     assert sorted(os.listdir(tmp_path)) == kept
-    assert state.delete_snapshot(20)
+    assert state.snapshots.delete(20)
     assert not os.listdir(tmp_path)
 
 
@@ -352,4 +352,4 @@ def test_no_directory_is_no_snapshot(tmp_path: Path) -> None:
     state = new_state(tmp_path / "later")
     state.truncate_and_reload(0, 0, T)
     assert state.is_empty
-    assert state.latest_snapshot_offset is None
+    assert state.snapshots.latest_offset is None

@@ -9,7 +9,11 @@ from odradek.files import Disk
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import BatchHeader
 from odradek.storage.producers.state import ProducerStateManager
-from odradek.storage.producers.verifications import MAX_VERIFICATIONS, Verification
+from odradek.storage.producers.verifications import (
+    MAX_VERIFICATIONS,
+    Verification,
+    VerificationSwitch,
+)
 from tests.support.producer_batches import (
     T,
     append,
@@ -27,7 +31,7 @@ def state(tmp_path: Path) -> ProducerStateManager:
         str(tmp_path),
         disk=Disk(),
         expiration_ms=1000,
-        requires_verification=True,
+        verification_switch=VerificationSwitch(is_on=True),
     )
 
 
@@ -205,7 +209,7 @@ def test_followers_accept_what_their_leader_did(state: ProducerStateManager) -> 
 
 def test_switched_off(state: ProducerStateManager) -> None:
     """transaction.partition.verification.enable"""
-    state.requires_verification = False
+    state.verification_switch.is_on = False
     assert not state.needs_verification(batch_of(0))
     assert append(state, batch_of(0)) == 0
 
@@ -214,7 +218,7 @@ def test_switched_off_the_coordinator_is_still_told_of_the_partition(
     state: ProducerStateManager,
 ) -> None:
     """10 section 9.9: from Produce 12 on no other request tells it, and no marker would come."""
-    state.requires_verification = False
+    state.verification_switch.is_on = False
     assert state.needs_verification(batch_of(0), adds=True)
     assert append(state, batch_of(0)) == 0
     assert not state.needs_verification(batch_of(1), adds=True)
@@ -242,7 +246,7 @@ def test_questions_under_way_count_for_the_log_that_replaces_this_one(
         str(tmp_path),
         disk=Disk(),
         expiration_ms=1000,
-        requires_verification=True,
+        verification_switch=VerificationSwitch(is_on=True),
     )
     replacement.adopt(state)
     confirm(state, header, verification)
@@ -277,7 +281,7 @@ def test_the_version_of_a_transaction_decides_about_its_markers(
     state: ProducerStateManager,
 ) -> None:
     """10 section 16: under version 2 above the stored epoch, or equal with nothing open."""
-    state.requires_verification = False
+    state.verification_switch.is_on = False
     append(state, batch_of(0, epoch=3))
     for version, epoch, is_refused in [(2, 3, True), (1, 2, True), (1, 3, False), (2, 4, False)]:
         header = marker_batch(epoch=epoch)

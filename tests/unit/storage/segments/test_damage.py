@@ -20,12 +20,13 @@ from typing import Any
 import pytest
 
 from odradek.model import AppendOrigin
+from odradek.protocol.enums import MAX_TIMESTAMP
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.log import Log
 from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.log.retention import delete_old_segments
 from odradek.storage.paths import offset_from_name
-from odradek.storage.segments.timestamp_search import MAX_TIMESTAMP, fetch_offset_by_timestamp
+from odradek.storage.segments.timestamp_search import fetch_offset_by_timestamp
 from tests.support.logs import PARTITION, T0, LogFixture, batch, flip_bit, marker, readable_offsets
 
 CONFIG = LogConfig(index_interval_bytes=400, segment_index_bytes=480)

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import ApiError, StorageError
+from odradek.protocol.enums import EARLIEST, LATEST, MAX_TIMESTAMP
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.log import Log
 from odradek.storage.segments.timestamp_search import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
     OpenedBatches,
     SearchDeferredError,
     TimestampedOffset,
@@ -68,15 +66,15 @@ def find_in_parts(log: Log, timestamp: int) -> tuple[TimestampedOffset | None, i
 def test_ends_of_the_log(fixture: LogFixture) -> None:
     log = log_of_spec(fixture.open())
 
-    assert fetch_offset_by_timestamp(log, EARLIEST_TIMESTAMP) == TimestampedOffset(-1, 3, 0)
-    assert fetch_offset_by_timestamp(log, LATEST_TIMESTAMP) == TimestampedOffset(-1, 15, 0)
+    assert fetch_offset_by_timestamp(log, EARLIEST) == TimestampedOffset(-1, 3, 0)
+    assert fetch_offset_by_timestamp(log, LATEST) == TimestampedOffset(-1, 15, 0)
 
 
 def test_empty_log(fixture: LogFixture) -> None:
     log = fixture.open(log_start_offset=7)
 
-    assert fetch_offset_by_timestamp(log, EARLIEST_TIMESTAMP) == TimestampedOffset(-1, 7, None)
-    assert fetch_offset_by_timestamp(log, LATEST_TIMESTAMP) == TimestampedOffset(-1, 7, None)
+    assert fetch_offset_by_timestamp(log, EARLIEST) == TimestampedOffset(-1, 7, None)
+    assert fetch_offset_by_timestamp(log, LATEST) == TimestampedOffset(-1, 7, None)
     assert fetch_offset_by_timestamp(log, MAX_TIMESTAMP) is None
     assert fetch_offset_by_timestamp(log, 0) is None
 
@@ -89,11 +87,11 @@ def test_leader_epochs(fixture: LogFixture) -> None:
     log.update_high_watermark(8)
     log.maybe_increment_log_start_offset(3)
 
-    assert fetch_offset_by_timestamp(log, EARLIEST_TIMESTAMP) == (-1, 3, 1)
+    assert fetch_offset_by_timestamp(log, EARLIEST) == (-1, 3, 1)
     assert fetch_offset_by_timestamp(log, T0 + 20) == (T0 + 20, 4, 3)
     assert fetch_offset_by_timestamp(log, T0 + 30) == (T0 + 30, 6, 6)
     assert fetch_offset_by_timestamp(log, MAX_TIMESTAMP) == (T0 + 31, 7, 6)
-    assert fetch_offset_by_timestamp(log, LATEST_TIMESTAMP) == (-1, 8, 6)
+    assert fetch_offset_by_timestamp(log, LATEST) == (-1, 8, 6)
 
 
 # By time

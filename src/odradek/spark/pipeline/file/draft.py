@@ -291,6 +291,7 @@ def _dead_letters(top: Section, kafka: dict[str, str]) -> tuple[DeadLetters | No
         topic,
         {**properties_for(ClientKind.SINK, kafka), **own},
         exactly_once=keys.boolean("exactly_once", False),
+        place=keys.place,
     )
     keys.finish()
     return letters, keys.place_of("exactly_once")

@@ -367,6 +367,7 @@ class DeadLetters:
     topic: str
     kafka: Mapping[str, str]
     exactly_once: bool = False
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)

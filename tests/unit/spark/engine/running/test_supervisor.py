@@ -7,7 +7,7 @@ import pytest
 
 from odradek.spark.pipeline.engine.display.batch_progress import BatchRow
 from odradek.spark.pipeline.engine.problems import PipelineError
-from odradek.spark.pipeline.engine.running.failures import Failure
+from odradek.spark.pipeline.engine.running.failures import Failure, QueryStartError
 from odradek.spark.pipeline.engine.running.supervisor import QueryState, RunningQuery, Supervisor
 from odradek.spark.pipeline.graph.model import Restart
 from odradek.testing import ManualClock
@@ -23,8 +23,9 @@ def batch(sink: str, number: int) -> BatchRow:
 class Query:
     """A query whose every look is scripted: what it did since the one before."""
 
-    def __init__(self, *script: str, sink: str = "s") -> None:
+    def __init__(self, *script: str, sink: str = "s", broken: Failure = BROKEN) -> None:
         self.script = list(script)
+        self.broken = broken
         self.sink = sink
         self.batches = 0
         self.fresh: list[BatchRow] = []
@@ -50,7 +51,7 @@ class Query:
         return self.starting >= 0
 
     def failure(self) -> Failure | None:
-        return BROKEN if self.state == "fail" else None
+        return self.broken if self.state == "fail" else None
 
     def is_in_batch(self) -> bool:
         assert not self.stopped
@@ -80,7 +81,13 @@ class Notes:
 class Run:
     """A supervisor of scripted queries; every wait moves the clock by a second."""
 
-    def __init__(self, at_wait: Mapping[int, str] | None = None, **queries: list[Any]) -> None:
+    def __init__(
+        self,
+        at_wait: Mapping[int, str] | None = None,
+        *,
+        is_once: bool = False,
+        **queries: list[Any],
+    ) -> None:
         self.clock = ManualClock()
         self.notes = Notes()
         self.left = {sink: list(given) for sink, given in queries.items()}
@@ -95,6 +102,7 @@ class Run:
             clock=self.clock,
             wait=self.wait,
             is_lost=lambda: self.at_wait.get(self.waits) == "lost",
+            is_once=is_once,
         )
 
     def starter(self, sink: str) -> Callable[[], RunningQuery]:
@@ -155,6 +163,30 @@ def test_a_query_that_fails_too_often_ends_the_run_after_the_batches_of_the_othe
         "busy": QueryState.STOPPED,
         "idle": QueryState.STOPPED,
     }
+
+
+def test_a_failure_that_would_come_again_ends_the_run() -> None:
+    """12:SP-64: a bad value, a missing topic, a query that Spark refuses."""
+    final = Failure("CAST_INVALID_INPUT", "old", is_final=True)
+    run = Run(a=[Query("done", "fail", broken=final)], idle=[Query("idle")])
+    assert not run.supervisor.run()
+    assert run.notes.told == [("a", 0), ("a", "CAST_INVALID_INPUT", None)]
+    assert run.notes.states == {"a": QueryState.FAILED, "idle": QueryState.STOPPED}
+
+
+def test_a_restart_that_is_refused_ends_the_run() -> None:
+    refused = QueryStartError("a", Failure("UNRESOLVED_COLUMN", "x", is_final=True))
+    run = Run(a=[Query("fail"), refused])
+    assert not run.supervisor.run()
+    assert run.notes.told == [("a", "IOException", 1_000), ("a", "UNRESOLVED_COLUMN", None)]
+
+
+def test_a_run_that_ends_by_itself_restarts_only_what_did_not_start() -> None:
+    """12:SP-61: `--once`; a Python process that is too slow says nothing about the pipeline."""
+    slow = Failure("RUNNER_TIMEOUT", "it failed", is_of_start=True)
+    run = Run(is_once=True, a=[Query("fail", broken=slow), Query("fail")])
+    assert not run.supervisor.run()
+    assert run.notes.told == [("a", "RUNNER_TIMEOUT", 1_000), ("a", "IOException", None)]
 
 
 def test_asked_to_end_it_waits_for_the_batch_in_hand() -> None:

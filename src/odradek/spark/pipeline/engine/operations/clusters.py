@@ -11,7 +11,7 @@ from odradek.spark.pipeline.graph.model import Pipeline, TopicInput
 from odradek.spark.pipeline.graph.topics import topic_sources
 from odradek.spark.progress.targets import PROGRESS_GROUP, target_of
 
-__all__ = ["Cluster", "cluster_of", "clusters_of"]
+__all__ = ["Cluster", "cluster_of", "cluster_of_sink", "clusters_of"]
 
 # Settings of a client by Kafka's name, sorted, so that equal settings compare equal.
 Cluster = tuple[tuple[str, str], ...]
@@ -23,6 +23,14 @@ def cluster_of(pipeline: Pipeline, topics: TopicInput) -> Cluster:
         topics, pipeline.bootstrap or "", with_headers=False, is_streaming=True
     )
     target = target_of({**options, PROGRESS_GROUP: "any"})
+    assert target is not None, "a group was given"
+    return target.kafka
+
+
+def cluster_of_sink(pipeline: Pipeline, kafka: Mapping[str, str]) -> Cluster:
+    """The cluster of a sink with these settings of a client."""
+    options = {"kafka.bootstrap.servers": pipeline.bootstrap or "", PROGRESS_GROUP: "any"}
+    target = target_of(options | {f"kafka.{name}": value for name, value in kafka.items()})
     assert target is not None, "a group was given"
     return target.kafka
 

@@ -33,7 +33,12 @@ from odradek.spark.pipeline.engine.frames.build import Build
 from odradek.spark.pipeline.engine.frames.encoding import encode
 from odradek.spark.pipeline.engine.frames.inputs import FORMAT, StreamInputs
 from odradek.spark.pipeline.engine.problems import PipelineError
-from odradek.spark.pipeline.engine.running.failures import Failure, parse_failure
+from odradek.spark.pipeline.engine.running.failed_parts import located
+from odradek.spark.pipeline.engine.running.failures import (
+    Failure,
+    QueryStartError,
+    parse_failure,
+)
 from odradek.spark.pipeline.engine.running.query_ids import QueryIds
 from odradek.spark.pipeline.engine.running.query_plans import QueryPlan
 from odradek.spark.pipeline.engine.sinks import BatchSink
@@ -82,10 +87,12 @@ def start_query(
             .option("checkpointLocation", plan.checkpoint)
             .trigger(**_trigger(plan.trigger))
         )
-        return StartedQuery(plan.name, writer.start())
+        return StartedQuery(
+            plan.name, writer.start(), lambda failure: located(failure, pipeline, plan)
+        )
     except (PySparkException, Py4JJavaError) as error:
-        told = parse_failure(str(error))
-        raise PipelineError(f"the query of {plan.name!r} is refused by Spark: {told}") from error
+        told = located(parse_failure(str(error)), pipeline, plan)
+        raise QueryStartError(plan.name, told) from error
     except (ExactlyOnceError, OptionsError) as error:
         raise PipelineError(f"the query of {plan.name!r} is refused: {error}") from error
 
@@ -93,9 +100,15 @@ def start_query(
 class StartedQuery:
     """A query of Spark as the supervisor sees it."""
 
-    def __init__(self, name: str, query: StreamingQuery) -> None:
+    def __init__(
+        self,
+        name: str,
+        query: StreamingQuery,
+        locate: Callable[[Failure], Failure] = lambda failure: failure,
+    ) -> None:
         self._name = name
         self._query = query
+        self._locate = locate
         # Identifies the last report that was returned: Spark reports a batch without data
         # repeatedly, under the same number.
         self._last: tuple[int, str] | None = None
@@ -133,7 +146,7 @@ class StartedQuery:
         error = self._query.exception()
         if error is None:
             return None
-        return parse_failure(str(error), position=self._position)
+        return self._locate(parse_failure(str(error), position=self._position))
 
     def is_in_batch(self) -> bool:
         return bool(self._query.status["isTriggerActive"])

@@ -44,6 +44,7 @@ class QueryPlan:
         checkpoint: Spark's folder.
         group: The group that shows the progress of the query.
         start: Where a new query begins; overrides its sources.
+        has_run: Whether the checkpoint has state of an earlier run.
     """
 
     name: str
@@ -54,6 +55,7 @@ class QueryPlan:
     checkpoint: str
     group: str
     start: StartPosition | None = None
+    has_run: bool = False
 
 
 def plan_queries(

@@ -20,7 +20,6 @@ from typing import Final, TextIO
 import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # It ships no types.
 from pyspark.sql import SparkSession
-from pyspark.sql.utils import is_remote
 
 from odradek.clock import Clock, SystemClock
 from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
@@ -39,6 +38,7 @@ from odradek.spark.pipeline.engine.operations.positions import parse_position
 from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
 from odradek.spark.pipeline.engine.running.failures import Failure
 from odradek.spark.pipeline.engine.running.libraries import task_libraries
+from odradek.spark.pipeline.engine.running.preflight import refuse_unready
 from odradek.spark.pipeline.engine.running.queries import start_query
 from odradek.spark.pipeline.engine.running.query_plans import (
     QueryPlan,
@@ -86,7 +86,8 @@ def run_pipeline(
         is_once: Ends when all records present now have been read.
         sinks: Only these; `dlq` is the query of the dead letters. None for all.
         metrics_port: The port of the metrics; None to serve none.
-        spark_log: The level of Spark's log, `off` to `info`; None to leave it unchanged.
+        spark_log: The level of the log of a Spark that is started, `off` to `info`; None to leave
+            it unchanged.
         session: A session to use, which then is not stopped; None to start one.
         out: Where progress is shown; standard output if None.
         clock: The clock.
@@ -107,38 +108,69 @@ def run_pipeline(
     metrics = RunMetrics(pipeline.name, DEAD_LETTER_SINK)
     display = _display(out, [plan.name for plan in plans], dead_rules(pipeline))
     with contextlib.ExitStack() as stack:
+        stack.callback(display.close)
         lost = threading.Event()
         plans = stack.enter_context(_checkpoints(pipeline, plans, clock, lost))
+        display.on_wait("asking the brokers")
+        refuse_unready(pipeline, plans)
         if metrics_port is not None:
             server = stack.enter_context(MetricsServer(metrics_port, metrics.render))
             logger.info("metrics are served on port %d", server.port)
         if session is None:
-            session = _own_session(pipeline, sinks)
+            display.on_wait("starting Spark")
+            session = _own_session(pipeline, sinks, spark_log)
             stack.callback(_stop_session, session)
-        if spark_log is not None and not is_remote():
-            session.sparkContext.setLogLevel(spark_log.upper())
-        schemas = AvroSchemas(pipeline.registry)
-        supervisor = Supervisor(
-            {plan.name: _starter(session, pipeline, plan, schemas) for plan in plans},
-            pipeline.restart,
-            _All([metrics, display], pipeline),
-            clock=clock,
-            is_lost=lost.is_set,
+        observers = _All([metrics, display], pipeline)
+        supervisor = _supervisor(
+            session, pipeline, plans, observers, display, clock, lost, is_once=is_once
         )
-        stack.enter_context(_signals(supervisor.stop))
+        stack.enter_context(_signals(_stopping(supervisor, display)))
         try:
             is_good = supervisor.run()
         except _JAVA_GONE as error:
             raise PipelineError(f"Java, in which Spark runs, has ended: {error}") from error
-        finally:
+        else:
             display.close(supervisor.states())
+        finally:
             _settle(session, pipeline.name)
         if lost.is_set():
             raise RefusedError("another run has taken the lock of a checkpoint of this run")
         return is_good
 
 
-def _own_session(pipeline: Pipeline, sinks: Collection[str] | None) -> SparkSession:
+def _supervisor(
+    session: SparkSession,
+    pipeline: Pipeline,
+    plans: Sequence[QueryPlan],
+    observer: Observer,
+    display: JsonDisplay | TableDisplay,
+    clock: Clock,
+    lost: threading.Event,
+    *,
+    is_once: bool,
+) -> Supervisor:
+    schemas = AvroSchemas(pipeline.registry)
+    return Supervisor(
+        {plan.name: _starter(session, pipeline, plan, schemas, display) for plan in plans},
+        pipeline.restart,
+        observer,
+        clock=clock,
+        is_lost=lost.is_set,
+        is_once=is_once,
+    )
+
+
+def _stopping(supervisor: Supervisor, display: JsonDisplay | TableDisplay) -> Callable[[], None]:
+    def stop() -> None:
+        display.on_stop()
+        supervisor.stop()
+
+    return stop
+
+
+def _own_session(
+    pipeline: Pipeline, sinks: Collection[str] | None, spark_log: str | None
+) -> SparkSession:
     """Starts Spark so that its Java ends when this process ends it, and by no signal.
 
     SIGTERM may be sent to all processes of a group; Java would then end in the middle of a batch.
@@ -155,6 +187,7 @@ def _own_session(pipeline: Pipeline, sinks: Collection[str] | None) -> SparkSess
             checkpoint=pipeline.checkpoint,
             ship=pipeline.spark.ship,
             task_libraries=task_libraries(pipeline, sinks),
+            log_level=spark_log,
         )
     finally:
         if is_main:
@@ -201,16 +234,24 @@ class _All:
 
 
 def _starter(
-    session: SparkSession, pipeline: Pipeline, plan: QueryPlan, schemas: AvroSchemas
+    session: SparkSession,
+    pipeline: Pipeline,
+    plan: QueryPlan,
+    schemas: AvroSchemas,
+    display: JsonDisplay | TableDisplay,
 ) -> Callable[[], RunningQuery]:
-    return lambda: start_query(session, pipeline, plan, schemas)
+    def start() -> RunningQuery:
+        display.on_wait(f"starting the query of {plan.name}")
+        return start_query(session, pipeline, plan, schemas)
+
+    return start
 
 
 def _display(
     out: TextIO, sinks: Sequence[str], dead: frozenset[tuple[str, str]]
 ) -> JsonDisplay | TableDisplay:
     if not out.isatty():
-        return JsonDisplay(out, dead)
+        return JsonDisplay(out, dead, sinks, sys.stderr)
     return TableDisplay(out, sinks, dead, shutil.get_terminal_size().columns)
 
 
@@ -232,7 +273,7 @@ def _checkpoints(
             folder.take(notes)
             taken.append(folder)
             start = None if notes.start is None else parse_position(notes.start)
-            started.append(replace(plan, start=start))
+            started.append(replace(plan, start=start, has_run=has_state))
         beating = threading.Thread(
             target=_beat, args=(taken, ended, lost), name="heartbeat", daemon=True
         )

@@ -5,8 +5,11 @@ A query is in one of these states::
     running ── ends ────────────────────────────────▶ finished
        │  ▲
        │  └── after the wait ── waiting ◀─┐
-       └── fails ─────────────────────────┴─ too often ───────▶ failed
+       └── fails ─────────────────────────┴─ for good ────────▶ failed
        └── the run ends, its batch is done ─▶ stopped
+
+A query fails for good if it failed too often, if no other attempt can end better (`is_final` of its
+failure), or if the run is one that ends by itself: then the caller decides whether to run it again.
 
 The run ends when all queries are finished, when one has failed, or when `stop` is called. Then
 every query that still runs is stopped once its current batch is done. A second call stops them
@@ -24,7 +27,7 @@ from typing import Final, Protocol
 from odradek.clock import Clock
 from odradek.spark.pipeline.engine.display.batch_progress import BatchRow
 from odradek.spark.pipeline.engine.problems import PipelineError
-from odradek.spark.pipeline.engine.running.failures import Failure
+from odradek.spark.pipeline.engine.running.failures import Failure, failure_of_start
 from odradek.spark.pipeline.engine.running.restarts import Restarts
 from odradek.spark.pipeline.graph.model import Restart
 
@@ -114,6 +117,7 @@ class Supervisor:
         wait: Waits for at most so many seconds; `stop` ends the wait.
         is_lost: Whether another run has taken the lock: two runs would write everything twice, so
             the queries are stopped immediately.
+        is_once: Whether no failed query is restarted, but for one that Spark could not start.
     """
 
     def __init__(
@@ -125,6 +129,7 @@ class Supervisor:
         clock: Clock,
         wait: Callable[[float], object] | None = None,
         is_lost: Callable[[], bool] = lambda: False,
+        is_once: bool = False,
     ) -> None:
         self._queries = {sink: _Supervised(start, policy) for sink, start in starts.items()}
         self._observer = observer
@@ -132,6 +137,7 @@ class Supervisor:
         self._wake = threading.Event()
         self._wait = wait or self._wake.wait
         self._is_lost = is_lost
+        self._is_once = is_once
         self._asked = 0
         self._is_ending = False
 
@@ -209,7 +215,7 @@ class Supervisor:
             try:
                 one.query = one.start()
             except PipelineError as error:
-                self._fail(sink, one, Failure(type(error).__name__, str(error)))
+                self._fail(sink, one, failure_of_start(error))
             else:
                 one.state = QueryState.RUNNING
 
@@ -219,7 +225,8 @@ class Supervisor:
 
     def _fail(self, sink: str, one: _Supervised, failure: Failure) -> None:
         now_ms = self._clock.monotonic_ms()
-        wait_ms = one.restarts.next_wait_ms(now_ms)
+        is_final = failure.is_final or (self._is_once and not failure.is_of_start)
+        wait_ms = None if is_final else one.restarts.next_wait_ms(now_ms)
         if wait_ms is None:
             one.state = QueryState.FAILED
         else:

@@ -1,6 +1,7 @@
 """Sinks that write one micro-batch at a time; a batch that is repeated is stored once.
 
-Topics and files are not here: they are sinks of Spark; for topics see `odradek.spark.datasource`.
+Topics and files are not here: files are sinks of Spark, topics are written at least once by
+`odradek.spark.datasource`, and exactly once by `odradek.spark.transactional`.
 """
 
 from odradek.spark.pipeline.engine.sinks.batch_sink import BatchSink

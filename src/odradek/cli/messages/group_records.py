@@ -1,10 +1,9 @@
-"""Printers of messages for `odradek consume`, one per format."""
+"""Prints the records of `__consumer_offsets` as Kafka's formatters do."""
 
 import argparse
-import base64
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from odradek.cli.internal_records import group_record
 
@@ -12,9 +11,7 @@ if TYPE_CHECKING:
     from odradek.coordinator.group.records import GroupKey, OffsetKey
     from odradek.records.codec import ConsumerRecord
 
-__all__ = ["FORMATS", "Printer", "make_printer", "parse_formatter"]
-
-FORMATS: Final = ("value", "key-value", "json", "offsets", "group-metadata")
+__all__ = ["GROUP_FORMATS", "GroupPrinter", "parse_formatter"]
 
 # Class names that Kafka's console consumer takes, and the formats they mean. Classes of versions
 # before Kafka 4 write text, their successors JSON.
@@ -26,6 +23,7 @@ _FORMATTERS: Final = {
     "org.apache.kafka.tools.consumer.OffsetsMessageFormatter": "offsets",
     "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter": "group-metadata",
 }
+GROUP_FORMATS: Final = tuple(_FORMATTERS.values())
 
 
 def parse_formatter(name: str) -> str:
@@ -39,85 +37,7 @@ def parse_formatter(name: str) -> str:
     return _FORMATTERS[name]
 
 
-class Printer(Protocol):
-    """Writes messages in some format."""
-
-    def print(self, records: "Iterable[ConsumerRecord]") -> None:
-        """Writes each as a line; a format may leave records out."""
-        ...
-
-
-def make_printer(arguments: argparse.Namespace, out: BinaryIO) -> Printer:
-    """The printer for the chosen format."""
-    if arguments.format in _FORMATTERS.values():
-        return _GroupPrinter(
-            out,
-            shows_offsets=arguments.format.startswith("offsets"),
-            is_text=arguments.format.endswith("-text"),
-        )
-    return _PlainPrinter(arguments, out)
-
-
-class _PlainPrinter:
-    """Writes messages in the chosen format."""
-
-    def __init__(self, arguments: argparse.Namespace, out: BinaryIO) -> None:
-        self._out = out
-        self._null = arguments.null_marker.encode()
-        self._separator = arguments.key_separator.replace("\\t", "\t").encode()
-        self._shows_key = arguments.format == "key-value"
-        self._shows_headers = arguments.headers
-        self._is_json = arguments.format == "json"
-
-    def print(self, records: "Iterable[ConsumerRecord]") -> None:
-        if self._is_json:
-            lines = [json.dumps(_json(one), ensure_ascii=False).encode() for one in records]
-        elif not (self._shows_key or self._shows_headers):
-            lines = [self._null if one.value is None else one.value for one in records]
-        else:
-            lines = [self._separator.join(self._columns(one)) for one in records]
-        self._out.writelines(line + b"\n" for line in lines)
-
-    def _columns(self, record: "ConsumerRecord") -> Iterable[bytes]:
-        if self._shows_headers:
-            yield b",".join(
-                name.encode("utf-8", "surrogateescape") + b"=" + self._bytes(content)
-                for name, content in record.headers
-            )
-        if self._shows_key:
-            yield self._bytes(record.key)
-        yield self._bytes(record.value)
-
-    def _bytes(self, content: bytes | None) -> bytes:
-        return self._null if content is None else content
-
-
-def _json(record: "ConsumerRecord") -> dict[str, object]:
-    """All of a message. Bytes that are not UTF-8 become base64, under a name that says so."""
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        **_text("key", record.key),
-        **_text("value", record.value),
-        "headers": [
-            {"key": name.encode("utf-8", "replace").decode(), **_text("value", content)}
-            for name, content in record.headers
-        ],
-    }
-
-
-def _text(name: str, content: bytes | None) -> dict[str, str | None]:
-    if content is None:
-        return {name: None}
-    try:
-        return {name: content.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(content).decode()}
-
-
-class _GroupPrinter:
+class GroupPrinter:
     """Writes the records of `__consumer_offsets`, one per line, as Kafka's formatters do.
 
     It shows either committed offsets or group metadata and skips the other kind. As text a line is

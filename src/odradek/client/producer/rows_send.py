@@ -1,4 +1,4 @@
-"""Puts the rows of a table into batches: `send_arrow`, except for the waiting.
+"""Puts rows into batches: `send_rows` and `send_arrow`, except for the waiting.
 
 1. Everything is checked before the first row is put into the buffer: types, sizes, partitions.
 2. The partition column chooses the partition of a row, or its key does; rows without either are
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from odradek.client.arrow import ColumnNames, Piece, pieces_of
+from odradek.client.pieces import Piece
 from odradek.client.producer.accumulator import Accumulator, Headers, Ticket, TopicQueues
 from odradek.client.producer.config import ProducerOptions
 from odradek.client.producer.encoded_records import EncodedRecords, encode_rows
@@ -25,7 +25,7 @@ from odradek.errors import RecordTooLargeError
 from odradek.records.batch import HEADER_SIZE, Buffer
 from odradek.records.rows import Rows, group_rows
 
-__all__ = ["ArrowSend"]
+__all__ = ["RowsSend"]
 
 _NO_PARTITION: Final = -1
 _MAX_INT32: Final = 2**31 - 1
@@ -50,35 +50,26 @@ class _Group(NamedTuple):
     max_bytes: int  # Of a batch.
 
 
-class ArrowSend:
-    """A table that is to be sent.
+class RowsSend:
+    """Rows that are to be sent.
 
     Args:
-        table: A `pyarrow.RecordBatch` or `pyarrow.Table`.
-        topic: For rows that do not name one.
-        columns: The names of its columns, in the order of `ColumnNames`.
-        now_ms: For rows without a timestamp.
+        pieces: All of them.
         intercept: Called with every record; returns it or another one.
-
-    Raises:
-        TypeError, ValueError: It cannot be sent, see `client.arrow.pieces_of`.
     """
 
     def __init__(
         self,
-        table: Any,
-        topic: str | None,
-        columns: tuple[Any, ...],
+        pieces: list[Piece],
         accumulator: Accumulator,
         options: ProducerOptions,
         *,
-        now_ms: int,
         intercept: Callable[..., Fields] | None,
     ) -> None:
         self._accumulator = accumulator
         self._options = options
         self._intercept = intercept
-        self._pieces: list[Piece] = pieces_of(table, topic, ColumnNames(*columns), now_ms)
+        self._pieces = pieces
         # As they were when `knows` found them: the producer forgets unused topics, maybe while it
         # asks about another one of these.
         self._known: dict[str, TopicQueues] = {}

@@ -1,0 +1,1 @@
+"""Where the cluster is, and with which settings commands connect to it."""

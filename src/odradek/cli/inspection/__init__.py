@@ -1,0 +1,1 @@
+"""Commands that show, and seldom change, what administrators ask of a cluster."""

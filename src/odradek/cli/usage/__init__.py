@@ -1,0 +1,1 @@
+"""What commands understand, and what they say when they do not."""
