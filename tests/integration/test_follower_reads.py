@@ -156,6 +156,30 @@ def test_the_leader_is_read_when_the_follower_dies() -> None:
     asyncio.run(scenario())
 
 
+def test_the_follower_is_read_when_its_broker_returns() -> None:
+    """The consumer looked the cluster up when the broker was away; the leader sends it there."""
+
+    async def scenario() -> None:
+        async with racks() as found:
+            await found.write(20)
+            await found.cluster.kill(2)
+            await found.in_sync(0, 1)
+            async with found.consumer("rack-2") as consumer:
+                await consumer.assign([T0])
+                await read(consumer, up_to=20)
+                await found.cluster.start(2)
+                await found.in_sync(0, 1, 2)
+
+                async def is_read_from_its_rack() -> bool:
+                    await found.write(1)
+                    await read(consumer, up_to=(await consumer.position(T0)) + 1)
+                    return (await found.bytes_out())[2] > 0
+
+                await until(is_read_from_its_rack)
+
+    asyncio.run(scenario())
+
+
 def test_the_leader_is_read_when_the_follower_falls_out_of_the_isr(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,6 +10,9 @@ How the buffer stays filled and no larger than it must be:
    asks for an answer at once, and no other one is sent before the application took something.
 3. An answer for a partition that was revoked, paused, sought or validated since is dropped. So is
    an answer that does not begin at the position: a call took records while it was requested.
+4. A replica to which the leader sent the consumer, and that is unknown, lost, or answers with an
+   error, is left alone for a while. Until then the leader is not told the consumer's rack: it would
+   send it there again, instead of records. An unknown one is looked up.
 
 `take` and `take_columns` may be called from another thread than the loop's, while no other method
 is called: the loop only ever appends to the buffer that they read.
@@ -150,13 +153,22 @@ class Fetcher:
     def _node_for(self, tp: TopicPartition, now_ms: int) -> int | None:
         state, _ = self._fetched_as[tp]
         if state.preferred_replica >= 0:
-            if now_ms < state.preferred_until_ms and (
-                state.preferred_replica in self._client.cluster.nodes
-            ):
+            if now_ms >= state.preferred_until_ms:
+                state.preferred_replica = -1
+            elif state.preferred_replica in self._client.cluster.nodes:
                 return state.preferred_replica
-            state.preferred_replica = -1
+            else:  # Its broker was away when the cluster was looked up.
+                self._leave_replica(state)
+                self._on_trouble()
         leader = self._client.cluster.leader(tp)
         return None if leader is None else leader.id
+
+    def _leave_replica(self, state: AssignedPartition) -> None:
+        options = self._client.options
+        state.leave_replica(
+            self._client.clock.monotonic_ms(),
+            (options.retry_backoff_max_ms, options.metadata_max_age_ms),
+        )
 
     def _arm_retry(self, now_ms: int) -> None:
         at_ms = self._states.next_active_ms()
@@ -211,6 +223,7 @@ class Fetcher:
             request = self._request(
                 link.session.build(wanted, has_ids=version > LAST_FETCH_BY_NAME),
                 can_wait=can_wait,
+                rack=self._rack_for(link),
             )
             link.may_ask_again = False
             link.sent_at_ms = self._client.clock.monotonic_ms()
@@ -227,7 +240,17 @@ class Fetcher:
             return
         answer.add_done_callback(lambda done: self._on_answer(link, connection, version, done))
 
-    def _request(self, asked: SessionRequest, *, can_wait: bool) -> FetchRequest:
+    def _rack_for(self, link: _Link) -> str:
+        """The rack that a broker is told; empty if it has to answer as a leader itself."""
+        rack, now_ms = self._config.client_rack, self._client.clock.monotonic_ms()
+        for state, _, is_follower in link.asked.values():
+            if is_follower:  # It is in this rack itself, so it sends the consumer nowhere else.
+                return self._config.client_rack
+            if now_ms < state.leader_only_until_ms:
+                rack = ""
+        return rack
+
+    def _request(self, asked: SessionRequest, *, can_wait: bool, rack: str = "") -> FetchRequest:
         config = self._config
         return FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms if can_wait else 0,
@@ -238,7 +261,7 @@ class Fetcher:
             session_epoch=asked.session_epoch,
             topics=fetch_topics(asked.changed, config.max_partition_fetch_bytes),
             forgotten_topics_data=forgotten_topics(asked.forgotten),
-            rack_id=config.client_rack,
+            rack_id=rack,
         )
 
     # Answers
@@ -297,11 +320,12 @@ class Fetcher:
             self._failures.append(error)
             self._on_arrival()
         for tp in partitions:
-            state = self._partitions.get(tp)
-            if state is not None and state.preferred_replica == link.node_id:
-                state.preferred_replica = -1
             self._client.forget_leader(tp, link.node_id)
-        self._delay_partitions(partitions)
+        # Also those that waited for the connection, or for the answer to others.
+        left = [one for one in self._partitions if one.preferred_replica == link.node_id]
+        for state in left:
+            self._leave_replica(state)
+        self._delay_partitions([*partitions, *(state.tp for state in left)])
         self._on_trouble()
 
     def _delay(self, link: _Link, error: ApiError) -> None:
@@ -343,6 +367,8 @@ class Fetcher:
                         link, state, offset, answer, is_follower=is_follower
                     )
                 else:
+                    if is_follower:
+                        state.replica_failure_count = 0
                     has_news |= self._take_in_partition(state, offset, answer)
         if has_news:
             self._on_arrival()
@@ -393,6 +419,8 @@ class Fetcher:
     ) -> bool:
         tp = state.tp
         error = api_error(answer.error_code, None, tp)
+        if is_follower:
+            self._leave_replica(state)
         state.preferred_replica = -1
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             # A follower may lag behind, or its log may start later: ask the leader.

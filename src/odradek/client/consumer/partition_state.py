@@ -57,6 +57,10 @@ class AssignedPartition:
     # Another replica to read from, until then (monotonic ms); -1: the leader.
     preferred_replica: int = -1
     preferred_until_ms: int = 0
+    # How often in a row such a replica could not be read, and until when (monotonic ms) the leader
+    # is therefore asked for the records themselves.
+    replica_failure_count: int = 0
+    leader_only_until_ms: int = 0
     # Grows with every seek, reset, validation, pause and loss: answers to earlier fetches are
     # dropped.
     version: int = 0
@@ -85,6 +89,23 @@ class AssignedPartition:
         self.retry_at_ms = 0
         self.preferred_replica = -1
         self.version += 1
+
+    def leave_replica(self, now_ms: int, pauses_ms: tuple[int, int]) -> None:
+        """Continues at the leader, since the preferred replica could not be read.
+
+        The leader may still believe in the replica. If it were told the consumer's rack, it would
+        send the consumer there again, and the partition would get no records from either.
+
+        Args:
+            now_ms: The monotonic time.
+            pauses_ms: How long the replica is left alone after the first failure, and at most; the
+                time doubles with each further one.
+        """
+        first_ms, longest_ms = pauses_ms
+        pause_ms = min(first_ms << min(self.replica_failure_count, 16), longest_ms)
+        self.preferred_replica = -1
+        self.replica_failure_count += 1
+        self.leader_only_until_ms = now_ms + pause_ms
 
     def await_validation(self) -> None:
         """Continues once the leader has confirmed the position, and then at the leader."""
