@@ -157,7 +157,10 @@ def test_a_group_with_a_member_is_described_and_kept(odradek: Commands) -> None:
         reader.commit()  # It is still a member.
 
 
-def test_a_group_without_members_is_said_to_have_none(odradek: Commands) -> None:
+def test_a_group_without_members_is_said_to_have_none(
+    odradek: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # Nothing is cut.
     topic = filled_topic(odradek)
     group = group_at(odradek, topic, 3)
     shown = odradek("groups", "describe", group, terminal=True)

@@ -61,7 +61,8 @@ def test_an_error_does_not_stick_to_the_count(address: str, tmp_path: Path) -> N
     lines.write_text("k:v\n" * 1000 + "no key\n")
     with lines.open() as stdin:
         produce = Watched(
-            *("produce", "errors", "--key-separator", ":", "--bootstrap-server", address),
+            *("produce", "errors", "--key-separator", ":", "--color", "never"),
+            *("--bootstrap-server", address),
             stdin=stdin,
         )
         code, shown = produce.finish()

@@ -298,7 +298,7 @@ def test_nobody_answers() -> None:
     result = run("topics", "list", "--bootstrap-server", "127.0.0.1:1")
 
     assert result.returncode == 1
-    assert result.stderr.startswith("odradek topics list: no broker answers at 127.0.0.1:1: ")
+    assert result.stderr.startswith("odradek topics list: no broker answers at 127.0.0.1:1 (from ")
     assert result.stderr.endswith(
         "start one with `odradek serve`, or name another with --bootstrap-server\n"
     )

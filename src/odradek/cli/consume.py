@@ -19,11 +19,11 @@ from odradek.cli.connecting import (
 from odradek.cli.messages.content import Content, Decoder
 from odradek.cli.messages.filters import FilterError, parse_filter
 from odradek.cli.messages.group_records import parse_formatter
-from odradek.cli.messages.positionals import take_anywhere
 from odradek.cli.messages.printers import Printer, make_printer, parse_format
 from odradek.cli.messages.times import parse_time
 from odradek.cli.output import print_error
 from odradek.cli.progress import Progress
+from odradek.cli.usage.parser import CommandParser
 
 if TYPE_CHECKING:
     from odradek.cli.messages.inlet import Inlet
@@ -95,7 +95,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_avro_arguments(parser)
     add_connection_arguments(parser)
     parser.set_defaults(refuse=parser.error)
-    take_anywhere(parser, "topics")
+    if isinstance(parser, CommandParser):
+        parser.take_anywhere("topics")
 
 
 def _add_range_arguments(parser: argparse.ArgumentParser) -> None:

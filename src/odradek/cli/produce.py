@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from odradek.cli.connecting import CommandError, add_connection_arguments, run_command
 from odradek.cli.messages.columns import MessageColumns
 from odradek.cli.messages.json_lines import JsonLineError, JsonLines
-from odradek.cli.messages.positionals import take_anywhere
 from odradek.cli.messages.templates import unescape
 from odradek.cli.messages.times import parse_time
 from odradek.cli.output import print_json
 from odradek.cli.progress import Progress
+from odradek.cli.usage.parser import CommandParser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_connection_arguments(parser)
     parser.set_defaults(refuse=parser.error)
-    take_anywhere(parser, "files")
+    if isinstance(parser, CommandParser):
+        parser.take_anywhere("files")
 
 
 def _add_input_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,7 @@
 """Help and wrong usage of every command: nothing is contacted."""
 
 import argparse
+import itertools
 import shlex
 import subprocess
 import sys
@@ -62,11 +63,16 @@ def test_every_command_has_an_example_that_can_be_typed(command: str) -> None:
     examples = examples_of(command)
     assert examples
     for line in examples:
-        words = shlex.split(
-            line.rpartition("| ")[2].partition(" < ")[0].partition(" > ")[0], comments=True
-        )
+        words = list(_last_command(shlex.split(line, comments=True)))
         assert words[0] == "odradek"
         assert build_parser(words[1:]).parse_args(words[1:]).command == command.split()[0], line
+
+
+def _last_command(words: list[str]) -> Iterator[str]:
+    """The command behind the last pipe of a line, without what it redirects."""
+    while "|" in words:
+        words = words[words.index("|") + 1 :]
+    return itertools.takewhile(lambda word: word not in ("<", ">"), words)
 
 
 @pytest.mark.parametrize("command", CONNECTING)

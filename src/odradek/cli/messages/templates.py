@@ -22,7 +22,6 @@ iso        a timestamp as date and time, in UTC
 import base64
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from odradek.cli.messages.content import ABSENT, Content, dump
@@ -36,7 +35,6 @@ _PIECE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 _FORMS: Final = ("text", "json", "hex", "base64", "size", "iso")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TemplateError(ValueError):
@@ -186,8 +184,10 @@ _WRITERS: Final[dict[str, Callable[[bytes], bytes]]] = {
 
 
 def _iso(timestamp_ms: int) -> bytes:
+    from datetime import UTC, datetime, timedelta
+
     try:
-        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
     except OverflowError:  # Beyond the year 9999.
         return b"%d" % timestamp_ms
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()

@@ -3,7 +3,6 @@
 import argparse
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final
 
 __all__ = ["parse_time"]
@@ -38,6 +37,8 @@ def parse_time(text: str) -> Callable[[int], int]:
     if _MILLISECONDS.fullmatch(text):
         number = int(text)
         return lambda _now_ms: number
+    from datetime import UTC, datetime
+
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:

@@ -37,6 +37,7 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, *, examples: Iterable[str] = (), **options: Any) -> None:
         super().__init__(**options)
         self._words: Sequence[str] = ()
+        self._anywhere: str | None = None
         self.show_examples(examples)
         self.add_argument(
             "--color",
@@ -52,6 +53,13 @@ class CommandParser(argparse.ArgumentParser):
         if lines:
             self.formatter_class = _Formatter
             self.epilog = "\n".join(("examples:", *(f"  {line}" for line in lines)))
+
+    def take_anywhere(self, name: str) -> None:
+        """Lets a positional argument that takes any number of words have those behind options, too.
+
+        Argparse looks for them once: of ``produce t --key k file`` it would not recognize ``file``.
+        """
+        self._anywhere = name
 
     def show_examples_of_actions(self) -> None:
         """Ends the help with an example of each action, unless it has examples of its own."""
@@ -70,6 +78,10 @@ class CommandParser(argparse.ArgumentParser):
         """Parses all arguments; what is left over is an error of this command, not of the first."""
         self._words = list(sys.argv[1:] if args is None else args)
         found, rest = super().parse_known_args(self._words, namespace)
+        if self._anywhere is not None:
+            taken = [word for word in rest if not word.startswith("-") or word == "-"]
+            setattr(found, self._anywhere, [*getattr(found, self._anywhere), *taken])
+            rest = [word for word in rest if word.startswith("-") and word != "-"]
         if rest:
             self.error(self._unknown(rest))
         return found, []
