@@ -14,7 +14,8 @@ may not have now (`throttles`) do not count. The logs are read again for the ans
 than `MANY_PARTITIONS` ends at the first change.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import final
 
 from odradek.errors import ApiError, StorageError
 from odradek.purgatory import DelayedOperation
@@ -25,7 +26,7 @@ from odradek.storage.log.log import Log
 from odradek.storage.log.offsets import LogOffsetMetadata
 from odradek.storage.log.reader import FetchIsolation
 
-__all__ = ["MANY_PARTITIONS", "DelayedFetch"]
+__all__ = ["MANY_PARTITIONS", "DelayedFetch", "Resumption"]
 
 # A fetch of more partitions is read in steps, and ends as soon as one of them changes: to count the
 # bytes of all of them at each append would delay the producers.
@@ -33,6 +34,35 @@ MANY_PARTITIONS = 200
 
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 _LOG_END = FetchIsolation.LOG_END
+
+
+@final
+class Resumption:
+    """What becomes of a fetch that was parked before it read: it is read again at a change.
+
+    Not a nested function: compiled, that would be in a cycle with its variables, and the collector
+    would have to free the whole request.
+
+    Args:
+        resume: Runs steps.
+        steps: Makes those that read again.
+    """
+
+    __slots__ = ("_resume", "_steps", "is_reading")
+
+    def __init__(
+        self,
+        resume: Callable[[Generator[None, None, None]], None],
+        steps: Callable[[], Generator[None, None, None]],
+    ) -> None:
+        self._resume = resume
+        self._steps = steps
+        self.is_reading = True  # For the first time: changes are looked at when that has ended.
+
+    def on_change(self, _operation: "DelayedFetch") -> None:
+        """A partition has changed."""
+        if not self.is_reading:
+            self._resume(self._steps())
 
 
 class DelayedFetch(DelayedOperation):

@@ -22,7 +22,7 @@ from typing import TypeAlias
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
-from odradek.replication.delayed_fetch import DelayedFetch
+from odradek.replication.delayed_fetch import DelayedFetch, Resumption
 from odradek.replication.fetch_values import (
     ClientPlace,
     FetchParams,
@@ -187,32 +187,23 @@ class Reads:
             params: The fetch as a whole.
             partitions: Those to read, in their order.
             answer: Gets the results, once.
-            resume: Runs further steps, when the fetch has waited, whether its client is there or
-                not.
+            resume: Runs further steps when the fetch has waited, with or without its client.
             is_wanted: Whether the client is there.
             on_parked: Gets the operation that has to be ended if the client disconnects.
         """
-        is_reading = True
-
-        def finish() -> Generator[None, None, None]:
-            yield from self._forget(partitions)
-            if is_wanted():
-                answer((yield from self._read_in_steps(params, partitions, is_first_read=False)))
-
-        def on_change(_operation: DelayedFetch) -> None:
-            if not is_reading:
-                resume(finish())
-
         if params.max_wait_ms <= 0 or not partitions:
             answer((yield from self._read_in_steps(params, partitions)))
             return
+        resumption = Resumption(
+            resume, partial(self._finish_many, params, partitions, answer, is_wanted)
+        )
         operation = DelayedFetch(
             params,
             partitions,
             (),
             hosted=self._hosted,
             respond=answer,
-            read_and_respond=on_change,
+            read_and_respond=resumption.on_change,
             on_expired=self._stats.mark_fetch_expired,
         )
         self._purgatory.watch(operation, [wanted.tp for wanted in partitions])
@@ -231,8 +222,19 @@ class Reads:
                 results = yield from self._read_in_steps(params, partitions, is_first_read=False)
             answer(results)
             return
-        is_reading = False
+        resumption.is_reading = False
         on_parked(operation)
+
+    def _finish_many(
+        self,
+        params: FetchParams,
+        partitions: Sequence[FetchPartition],
+        answer: Callable[[FetchResults], None],
+        is_wanted: Callable[[], bool],
+    ) -> Generator[None, None, None]:
+        yield from self._forget(partitions)
+        if is_wanted():
+            answer((yield from self._read_in_steps(params, partitions, is_first_read=False)))
 
     def _read(
         self,
